@@ -6,6 +6,9 @@
 
 #include "afinar/train.h"
 #include "base/buf.h"
+#include "model/arch/arch.h"
+#include "train/run/freeze.h"
+#include "train/run/method.h"
 
 /* A run of the tiny Qwen2 with these lines. */
 static void write_run(const char *path, const char *out, const char *extra)
@@ -336,6 +339,49 @@ static void test_what_the_keys_refuse(void **state)
     }
 }
 
+/* As LLaMA-Factory's setup_freeze_training and find_expanded_modules: of 4 layers in 2 parts, 1 and
+ * 3. */
+static void test_llama_pro_trains_the_layers_that_were_added(void **state)
+{
+    (void)state;
+    static const char text[] = "base_model: x\ndatasets: [{path: y}]\noutput_dir: z\n"
+                               "use_llama_pro: true\n";
+    static const char *const methods[] = {"adapter: freeze\n", "adapter: lora\n"};
+    static af_method_lists lists;
+    char path[600];
+    af_error err = {0};
+    af_hf_config config;
+    af_model_spec spec;
+    snprintf(path, sizeof path, "%s/models/smollm3", golden_dir());
+    CHECK_OK(af_model_config(&config, path, &err), err);
+    CHECK_OK(af_model_spec_init(&spec, &config, &err), err);
+    for (int k = 0; k < 4; k++) {
+        const int64_t parts = k < 2 ? 2 : 3;
+        af_run_config r = {0};
+        af_arena arena = {0};
+        af_adapter_config c;
+        af_trained t = {0};
+        snprintf(path, sizeof path, "%s%sfreeze_trainable_layers: %d\n", text, methods[k % 2],
+                 (int)parts);
+        CHECK_OK(af_run_config_parse(&r, path, strlen(path), "run.yaml", NULL, 0, &err), err);
+        const af_status st = k % 2 ? af_method_adapter(&c, &lists, &r, &spec, &err)
+                                   : af_trained_choose(&t, &r, &spec, &arena, &err);
+        assert_int_equal(st, parts == 2 ? AF_OK : AF_EUSAGE);
+        for (int i = 0; st == AF_OK && t.tensor && i < spec.tensors; i++)
+            CHECK_MSG(t.tensor[i] == (spec.tensor[i].layer == 1 || spec.tensor[i].layer == 3), "%s",
+                      spec.tensor[i].name);
+        if (st == AF_OK && k % 2)
+            CHECK_MSG(c.layer_count == 2 && c.layers[0] == 1 && c.layers[1] == 3, "%d layers",
+                      c.layer_count);
+        if (st != AF_OK)
+            CHECK_MSG(strstr(err.msg, "layers 3: it must divide the 4 layers"), "%s", err.msg);
+        af_arena_clear(&arena);
+        af_run_config_clear(&r);
+    }
+    af_model_spec_clear(&spec);
+    af_hf_config_clear(&config);
+}
+
 /* Rows without a limit are planned as long as the model's context, others as long as they may be.
  */
 static void test_the_length_of_a_plan(void **state)
@@ -366,6 +412,7 @@ int main(void)
         cmocka_unit_test(test_embeddings_have_a_rate_of_their_own),
         cmocka_unit_test(test_ranks_of_single_modules),
         cmocka_unit_test(test_what_the_keys_refuse),
+        cmocka_unit_test(test_llama_pro_trains_the_layers_that_were_added),
         cmocka_unit_test(test_the_length_of_a_plan),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

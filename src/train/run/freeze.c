@@ -3,7 +3,7 @@
  * unfrozen_parameters: regular expressions that match from the beginning of a parameter's name; a
  * dot is a dot unless a plus follows; "[from:to]" at the end restricts rows. (Axolotl, freeze.py.)
  * adapter: freeze: the modules of the last (or first, below 0) layers, and modules outside the
- * layers. (LLaMA-Factory.) */
+ * layers; use_llama_pro: of every layer that ends one of so many equal parts. (LLaMA-Factory.) */
 #include "train/run/freeze.h"
 #include "base/buf.h"
 #include "model/adapter_config.h"
@@ -185,9 +185,29 @@ static void module_name(const af_model_spec *s, int tensor, char *out, size_t si
     snprintf(out, size, "%.*s", (int)strcspn(at, "."), at);
 }
 
-static bool layer_is_trained(const af_run_config *r, const af_model_spec *s, int layer)
+af_status af_llama_pro_stride(int *out, const af_run_config *r, const af_model_spec *s,
+                              af_error *err)
+{
+    char at[300];
+    const int layers = af_spec_folder_layer(s, s->layers - 1) + 1;
+    *out = 1;
+    if (!r->llama_pro)
+        return AF_OK;
+    if (r->freeze_layers < 1 || layers % r->freeze_layers != 0)
+        return af_fail(err, AF_EUSAGE,
+                       "%s: use_llama_pro with freeze_trainable_layers %lld: it must divide the %d "
+                       "layers of the model",
+                       af_run_key_loc(r, "use_llama_pro", at, sizeof at),
+                       (long long)r->freeze_layers, layers);
+    *out = layers / (int)r->freeze_layers;
+    return AF_OK;
+}
+
+static bool layer_is_trained(const af_run_config *r, const af_model_spec *s, int stride, int layer)
 {
     const int64_t n = r->freeze_layers, last = af_spec_folder_layer(s, s->layers - 1);
+    if (r->llama_pro)
+        return (layer + 1) % stride == 0;
     return n > 0 ? layer > last - n : layer < -n;
 }
 
@@ -215,13 +235,17 @@ static af_status use_module(af_trained *t, const af_run_config *r, const af_mode
                             const char *key, const char *module, bool inside, af_error *err)
 {
     char name[NAME_BYTES], part[NAME_BYTES], known[200] = "", at[300];
+    int stride;
+    const af_status st = af_llama_pro_stride(&stride, r, s, err);
+    if (st != AF_OK)
+        return st;
     if (!is_module(s, module, inside, known, sizeof known))
         return af_fail(err, AF_EUSAGE,
                        "%s: %s has '%.100s', which the model does not have: it has %s",
                        af_run_key_loc(r, key, at, sizeof at), key, module, known);
     for (int i = 0; i < s->tensors; i++) {
         const int layer = af_spec_folder_layer(s, s->tensor[i].layer);
-        if (inside && (layer < 0 || !layer_is_trained(r, s, layer)))
+        if (inside && (layer < 0 || !layer_is_trained(r, s, stride, layer)))
             continue;
         if (inside)
             snprintf(part, sizeof part, ".%d.%s", layer, strcmp(module, "all") ? module : "");

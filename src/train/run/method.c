@@ -190,11 +190,17 @@ static af_status take_layers(af_adapter_config *c, af_method_lists *lists, const
                              const af_model_spec *spec, af_error *err)
 {
     char at[300];
+    int stride;
+    const af_status st = af_llama_pro_stride(&stride, r, spec, err);
+    if (st != AF_OK)
+        return st;
     const int last = af_spec_folder_layer(spec, spec->layers - 1);
-    const char *key = r->lora_layers.count ? "lora_layers_to_transform" : "num_layers";
+    const char *key = r->lora_layers.count ? "lora_layers_to_transform"
+                      : r->llama_pro       ? "use_llama_pro"
+                                           : "num_layers";
     c->layers = lists->layer;
     c->layer_count = r->lora_layers.count;
-    if (c->target_regex && (r->lora_layers.count || r->num_layers > 0))
+    if (c->target_regex && (r->lora_layers.count || r->num_layers > 0 || r->llama_pro))
         return af_fail(err, AF_EUSAGE,
                        "%s: %s goes with a list of modules, not with the regular expression "
                        "'%.60s'",
@@ -202,6 +208,8 @@ static af_status take_layers(af_adapter_config *c, af_method_lists *lists, const
     const int64_t first = r->lora_layers.count ? spec->layers : spec->layers - r->num_layers;
     for (int64_t i = first; r->num_layers > 0 && first > 0 && i < spec->layers; i++)
         lists->layer[c->layer_count++] = af_spec_folder_layer(spec, (int)i);
+    for (int i = stride - 1; r->llama_pro && i <= last && i < AF_METHOD_LAYERS_MAX; i += stride)
+        lists->layer[c->layer_count++] = i;
     af_run_key_loc(r, "lora_layers_to_transform", at, sizeof at);
     if (r->lora_layers.count > AF_METHOD_LAYERS_MAX)
         return af_fail(err, AF_EUSAGE, "%s: lora_layers_to_transform has %d entries, at most %d",

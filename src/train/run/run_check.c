@@ -115,6 +115,8 @@ static af_status check_pairs(const af_run_config *r, af_error *err)
         {"train_on_inputs", "mask_history"},
         {"train_on_inputs", "split_turns"},
         {"lora_layers_to_transform", "num_layers"},
+        {"lora_layers_to_transform", "use_llama_pro"},
+        {"num_layers", "use_llama_pro"},
         {"resume_from_checkpoint", "auto_resume_from_checkpoints"},
         {"bf16_stochastic_round", "kahan_sum"},
         {"use_dft_loss", "label_smoothing_factor"},

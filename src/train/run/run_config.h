@@ -149,6 +149,7 @@ typedef struct af_run_config {
     bool quadratic_warmup;
     double neftune_alpha, label_smoothing;
     bool dft;
+    bool llama_pro;
     bool router_logits;      /* asks for the auxiliary loss of a router, */
     double router_loss_coef; /* as this does */
     /* preferences */

@@ -231,7 +231,7 @@ static const foreign_group groups[] = {
     {REFUSED, "see 'lr_scheduler'",
      "jagged_restart_* lr_div_factor lr_scheduler_kwargs lr_scheduler_config"},
     {REFUSED, "see 'adapter'",
-     "relora relora_* lisa_* use_llama_pro mixture_of_depths use_mora mora mora_type oft_* "
+     "relora relora_* lisa_* mixture_of_depths use_mora mora mora_type oft_* "
      "module_dropout peft_layer_replication peft loftq_config "
      "corda_config eva_config "
      "peft_layers_pattern layers_pattern "

@@ -9,6 +9,11 @@ static bool trains_base(const af_run_config *r) { return af_method_trains_base(r
 static bool is_frozen(const af_run_config *r) { return !af_method_trains_base(r); }
 static bool is_full(const af_run_config *r) { return r->method == AF_METHOD_FULL; }
 static bool is_freeze(const af_run_config *r) { return r->method == AF_METHOD_FREEZE; }
+static bool not_full(const af_run_config *r) { return !is_full(r); }
+static bool counts_layers(const af_run_config *r)
+{
+    return is_freeze(r) || (r->llama_pro && is_frozen(r));
+}
 static bool is_4bit(const af_run_config *r) { return af_method_quantises(r) == 4; }
 static bool has_plus(const af_run_config *r) { return is_frozen(r) && r->loraplus_lr_ratio > 0; }
 
@@ -124,6 +129,8 @@ static const need_row needs[] = {
     [AF_NEED_BASE] = {"with an adapter: it is for full fine-tuning", trains_base},
     [AF_NEED_FULL] = {"with an adapter", is_full},
     [AF_NEED_FREEZE] = {"without 'adapter: freeze'", is_freeze},
+    [AF_NEED_FREEZE_LAYERS] = {"without 'adapter: freeze' or 'use_llama_pro'", counts_layers},
+    [AF_NEED_SOME_LAYERS] = {"without 'adapter': freeze, lora, qlora or dora", not_full},
     [AF_NEED_INTERLEAVE] = {"unless 'mix_strategy' interleaves the datasets", interleaves},
     [AF_NEED_MLFLOW] = {"without 'report_to: mlflow'", to_mlflow},
     [AF_NEED_WANDB] = {"without 'report_to: wandb'", to_wandb},

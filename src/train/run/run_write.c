@@ -121,6 +121,7 @@ void af_run_method_text(const af_run_config *r, af_buf *b)
                                        "peft_use_dora",
                                        "neftune_noise_alpha",
                                        "freeze_trainable_layers",
+                                       "use_llama_pro",
                                        "freeze_extra_modules",
                                        "unfrozen_parameters",
                                        "loraplus_lr_ratio",

@@ -92,9 +92,10 @@ static bool same_names(const af_strings *a, const char *const *b, int count)
 /* Repeated targets may be written differently as long as they match the same modules. */
 static af_status check_targets(const af_run_model *m, af_error *err)
 {
-    static const char *const keys[] = {"lora_target_modules",      "lora_target_linear",
-                                       "lora_target_parameters",   "lora_exclude_modules",
-                                       "lora_layers_to_transform", "num_layers"};
+    static const char *const keys[] = {
+        "lora_target_modules",  "lora_target_linear",       "lora_target_parameters",
+        "lora_exclude_modules", "lora_layers_to_transform", "num_layers",
+        "use_llama_pro"};
     const af_run_config *r = m->run;
     const char *key = NULL;
     char at[300];
