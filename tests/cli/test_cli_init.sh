@@ -67,3 +67,12 @@ printf '{"q": "one", "a": "two"}\n' > "$tmp/qa.jsonl"
 "$AFINAR" init "$model" "{path: $tmp/qa.jsonl, field_prompt: q, field_completion: a}" > "$tmp/qa.yaml"
 grep -qF "  - {path: $tmp/qa.jsonl, field_prompt: q, field_completion: a}" "$tmp/qa.yaml"
 "$AFINAR" train "$tmp/qa.yaml" -q max_steps=1 device=cpu output_dir="$tmp/qa"
+
+# a field that is the question is not its input as well; a question in messages with two answers
+printf '{"input": "one", "output": "two"}\n' > "$tmp/io.jsonl"
+"$AFINAR" init "$model" "$tmp/io.jsonl" 2> /dev/null > "$tmp/io.yaml"
+"$AFINAR" data preview "$tmp/io.yaml" --json 2> /dev/null | python3 -c 'import json, sys; assert json.loads(sys.stdin.readline())["text"].count("one") == 1'
+printf '{"messages": [{"role": "user", "content": "a"}], "chosen_response": {"role": "assistant", "content": "b"}, "rejected_response": {"role": "assistant", "content": "c"}}\n' > "$tmp/open.jsonl"
+"$AFINAR" init "$model" "$tmp/open.jsonl" 2> /dev/null > "$tmp/open.yaml"
+grep -q "^rl: dpo " "$tmp/open.yaml"
+"$AFINAR" data check "$tmp/open.yaml" > /dev/null 2>&1

@@ -266,6 +266,44 @@ static void test_tools_of_queries(void **state)
     case_close(&c);
 }
 
+#define DOLCI(calls)                                                                               \
+    "{\"messages\": [{\"role\": \"system\", \"content\": \"S\", \"function_calls\": null, "        \
+    "\"functions\": \"[{\\\"name\\\": \\\"f\\\"}]\"}, " TURN(                                      \
+        "user", "Q") ", {\"role\": \"assistant\", \"content\": \"\", \"functions\": null, "        \
+                     "\"function_calls\": \"" calls                                                \
+                     "\"}, " TURN("environment", "R") ", " TURN("assistant", "A") "]}"
+
+/* Calls in lines of Python: as they are for a template that reads them, else as any others. */
+static void test_calls_in_lines(void **state)
+{
+    static const char record[] = DOLCI("f(a=1)\\ng(a='x, (y)', b=True)"), system[] = "<|im_start|>";
+    data_case c;
+    char more[1000];
+    (void)state;
+    case_open(&c);
+    CHECK_OK(preview(&c, record, ""), c.err);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(c.rows, 0), "text")),
+                        "(f)<|im_start|>system:S<|im_end|>" U("Q") A("!9f1!9gx, (y)") TOOL("R")
+                            A("A"));
+    assert_int_equal(c.log.len, 0);
+    snprintf(more, sizeof more,
+             "chat_template: \"{%% for m in messages %%}%s{{ m.role }}:{{ m.functions or '' }}"
+             "{{ m.content }}{{ m.function_calls or '' }}<|im_end|>{%% endfor %%}\"\n"
+             "datasets: [{path: %s/d.jsonl}]\n",
+             system, c.dir);
+    case_run(&c, model, more);
+    CHECK_OK(case_preview(&c), c.err);
+    assert_string_equal(
+        json_string_value(json_object_get(json_array_get(c.rows, 0), "text")),
+        "<|im_start|>system:[{\"name\": \"f\"}]S<|im_end|>" U("Q")
+            A("f(a=1)\ng(a='x, (y)', b=True)") "<|im_start|>environment:R<|im_end|>" A("A"));
+    assert_int_equal(c.log.len, 0);
+    case_refused(&c, preview(&c, DOLCI("I call f"), ""),
+                 "message 3: \"function_calls\" are not calls as Python has them");
+    case_refused(&c, preview(&c, DOLCI("f(a=1) and g"), ""), "message 3: \"function_calls\"");
+    case_close(&c);
+}
+
 #define ANSWER(text) "[" TURN("user", "Q") ", " TURN("assistant", text) "]"
 #define ARENA(winner)                                                                              \
     "{\"winner\": \"" winner                                                                       \
@@ -287,13 +325,15 @@ static void test_judged_answers(void **state)
                                                    "\"overall_preference\": 0}",
         "{\"prompt\": \"Q\", \"response_0\": \"good\", \"response_1\": \"bad\", "
         "\"better_response_id\": 0}",
+        "{\"prompt\": \"Q\", \"response_1\": \"good\", \"response_2\": \"bad\", "
+        "\"preference_strength\": -2}",
         "{\"history\": \"Q\", \"human_ref_A\": \"good\", \"human_ref_B\": \"bad\", \"labels\": "
         "1}",
         ARENA("model_b") "\n" ARENA("tie"),
         "{\"messages\": [" TURN("user", "Q") "], \"chosen_response\": " TURN(
             "assistant", "good") ", \"rejected_response\": " TURN("assistant", "bad") "}",
     };
-    static const size_t pairs[] = {2, 1, 1, 1, 1};
+    static const size_t pairs[] = {2, 1, 1, 1, 1, 1};
     data_case c;
     (void)state;
     case_open(&c);
@@ -307,7 +347,7 @@ static void test_judged_answers(void **state)
             assert_string_equal(json_string_value(json_object_get(good, "text")), U("Q") A("good"));
             assert_string_equal(json_string_value(json_object_get(bad, "text")), U("Q") A("bad"));
         }
-        assert_int_equal(strstr(c.log.data, "no answer is preferred") != NULL, i == 0 || i == 3);
+        assert_int_equal(strstr(c.log.data, "no answer is preferred") != NULL, i == 0 || i == 4);
     }
     case_close(&c);
 }
@@ -354,6 +394,9 @@ static void test_what_is_advised(void **state)
         {"{\"INSTRUCTION\": \"Q\", \"RESPONSE\": \"A\"}",
          "{path: ..., field_instruction: INSTRUCTION, field_output: RESPONSE}"},
         {"{\"inputs\": \"Q\", \"targets\": \"A\"}", "field_instruction: inputs"},
+        {"{\"problem\": \"Q\", \"answer\": \"4\", \"solution\": \"2 + 2 = 4\"}",
+         "{path: ..., field_instruction: problem, field_output: solution}"},
+        {"{\"problem\": \"Q\", \"generated_solution\": \"A\"}", "field_output: generated_solution"},
     };
     data_case c;
     (void)state;
@@ -371,6 +414,7 @@ int main(void)
         cmocka_unit_test(test_calls_and_answers_in_short),
         cmocka_unit_test(test_messages_of_vendors),
         cmocka_unit_test(test_tools_of_queries),
+        cmocka_unit_test(test_calls_in_lines),
         cmocka_unit_test(test_judged_answers),
         cmocka_unit_test(test_text_in_a_field_of_turns),
         cmocka_unit_test(test_what_is_advised),

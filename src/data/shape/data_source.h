@@ -65,6 +65,7 @@ typedef struct af_data_source {
     bool continued;      /* a further part of the dataset before it, of a split like 'train+test' */
     bool pairs;          /* records with chosen and rejected are pairs, whatever else they have */
     bool drop_system;    /* a first message of the role system is left out */
+    bool line_calls;     /* the template reads "function_calls" of messages itself */
     bool split_thinking; /* <think>...</think> in a content becomes that property */
     const char *thinking, *thinking_key; /* property of a message, and its name for the template */
     af_fields field;

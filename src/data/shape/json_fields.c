@@ -114,8 +114,9 @@ static bool may_have_turns(const af_data_source *s)
 af_status af_record_open_fields(const af_data_source *s, json_t *record, af_error *err)
 {
     const bool turns = may_have_turns(s);
-    const bool ok = open_openai_pair(s, record) && open_functions(s, record) &&
-                    (!turns || open_turns(s, record)) && af_record_open_public(s, record) &&
-                    (!turns || af_record_open_vendor(s, record));
+    const bool ok =
+        open_openai_pair(s, record) && open_functions(s, record) &&
+        (!turns || open_turns(s, record)) && af_record_open_public(s, record) &&
+        (!turns || (af_record_open_line_calls(s, record) && af_record_open_vendor(s, record)));
     return ok && !af_memory_failed() ? AF_OK : af_fail_nomem(err, "a record", 0);
 }

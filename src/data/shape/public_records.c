@@ -149,10 +149,14 @@ typedef struct judged_layout {
 } judged_layout;
 
 static const judged_layout judged[] = {
-    /* HelpSteer3, PKU-SafeRLHF, SHP, LMArena, When2Call */
+    /* HelpSteer3 and 2, PKU-SafeRLHF, SHP, LMArena, When2Call */
     {.prompt = "context",
      .side = {"response1", "response2"},
      .verdict = "overall_preference",
+     .sign = true},
+    {.prompt = "prompt",
+     .side = {"response_1", "response_2"},
+     .verdict = "preference_strength",
      .sign = true},
     {.prompt = "prompt", .side = {"response_0", "response_1"}, .verdict = "better_response_id"},
     {.prompt = "history", .side = {"human_ref_B", "human_ref_A"}, .verdict = "labels"},

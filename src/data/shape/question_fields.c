@@ -50,9 +50,11 @@ bool af_question_fields(const json_t *record, af_question *out)
     static const char *const questions[] = {"question", "query",       "prompt",      "instruction",
                                             "input",    "user",        "problem",     "Q",
                                             "Question", "Instruction", "INSTRUCTION", "inputs"};
-    static const char *const answers[] = {"answer", "response",  "output",   "completion",
-                                          "reply",  "assistant", "solution", "A",
-                                          "Answer", "Response",  "RESPONSE", "targets"};
+    /* a worked solution before the number it ends with */
+    static const char *const answers[] = {"response",  "output",   "completion",         "reply",
+                                          "assistant", "solution", "generated_solution", "answer",
+                                          "A",         "Answer",   "Response",           "RESPONSE",
+                                          "targets"};
     for (size_t i = 0; i < AF_LEN(questions); i++)
         for (size_t k = 0; k < AF_LEN(answers); k++)
             if (is_text(record, questions[i]) && is_text(record, answers[k])) {

@@ -111,6 +111,8 @@ AF_CHECKED af_status af_record_open_fields(const af_data_source *s, json_t *reco
 bool af_record_open_public(const af_data_source *s, json_t *record);
 /* vendor_records.c: messages of other APIs. The same. */
 bool af_record_open_vendor(const af_data_source *s, json_t *record);
+/* line_calls.c: "functions" and "function_calls" of messages. The same. */
+bool af_record_open_line_calls(const af_data_source *s, json_t *record);
 extern const char *const af_public_columns[]; /* that messages are made of; the last is NULL */
 #define AF_FUNCTIONS "functions"              /* what OpenAI's first API calls "tools" */
 /* Its "function_call" of a message, the n-th of a record, as "tool_calls". */

@@ -42,7 +42,7 @@ static const af_role_name known_roles[] = {
     {"tool", "tool"},          {"human", "user"},          {"gpt", "assistant"},
     {"observation", "tool"},   {"developer", "developer"}, {"ipython", "ipython"},
     {"function", "tool"},      {"chatgpt", "assistant"},   {"function_response", "tool"},
-    {"tool_response", "tool"},
+    {"tool_response", "tool"}, {"environment", "tool"},
 };
 
 /* The template's name of a role, or NULL. */
@@ -51,6 +51,8 @@ static const char *role_of(const af_data_source *s, const char *name)
     for (int i = 0; i < s->role_name_count; i++)
         if (strcmp(s->role_names[i].from, name) == 0)
             return s->role_names[i].to;
+    if (s->line_calls && strcmp(name, "environment") == 0)
+        return "environment";
     for (size_t i = 0; i < AF_LEN(known_roles); i++)
         if (strcmp(known_roles[i].from, name) == 0)
             return known_roles[i].to;
@@ -215,8 +217,8 @@ static bool some(const json_t *m, const char *key)
 static bool has_other_content(const turn *t)
 {
     const json_t *m = t->json;
-    return some(m, "tool_calls") || some(m, "reasoning_content") || some(m, "thinking") ||
-           some(m, "reasoning") || some(m, t->s->thinking);
+    return some(m, "tool_calls") || some(m, "function_calls") || some(m, "reasoning_content") ||
+           some(m, "thinking") || some(m, "reasoning") || some(m, t->s->thinking);
 }
 
 /* {"id", "name", "arguments"}: name and arguments go to a "function", where all templates look. */
@@ -476,6 +478,12 @@ static af_status take_turn(af_conversation *out, turn *t)
         content = NULL;
     else
         AF_TRY(check_content(t, content));
+    if (some(t->json, "function_calls") && !t->s->line_calls) {
+        st = af_source_loc_fail(t->p, t->err,
+                                "message %zu: \"function_calls\" are not calls as Python has them",
+                                t->number);
+        goto done;
+    }
     if (is_assistant(t) && !other && t->train && only_blanks(content)) {
         t->p->warnings->counts.empty_answers++;
         af_record_warn(t->p, AF_WARNING_EMPTY, "message %zu: empty assistant turn", t->number);

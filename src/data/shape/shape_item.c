@@ -209,6 +209,8 @@ af_status af_alpaca_question(af_conversation *t, const af_data_source *s, const 
     AF_TRY(af_field_string(&instruction, s, record, s->field.instruction, p, err));
     AF_TRY(af_field_maybe_string(&input, record, s->field.input, p, err));
     AF_TRY(af_field_maybe_string(&system, record, s->field.system, p, err));
+    if (strcmp(s->field.input, s->field.instruction) == 0)
+        input = NULL; /* field_instruction: input */
     t->kind = AF_CONVERSATION_CHAT;
     t->messages = json_array();
     if (!t->messages)

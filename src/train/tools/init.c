@@ -98,6 +98,16 @@ static void put_entry(af_buf *b, const init_facts *l, const char *indent)
     af_buf_char(b, '\n');
 }
 
+/* Turns that end with a question, and two answers to it. */
+static bool is_open_pair(const af_data_source *s, const json_t *record)
+{
+    const json_t *turns = json_object_get(record, s->field.messages);
+    const json_t *last = json_array_get(turns, json_array_size(turns) - 1);
+    const char *role = json_string_value(json_object_get(last, s->field.role));
+    return role && strcmp(role, "assistant") != 0 && json_object_get(record, s->field.chosen) &&
+           json_object_get(record, s->field.rejected);
+}
+
 /* What the first record shows: answers to choose from, labels, or, where it is of no known shape,
  * fields for a question and its answer. */
 static void look_at_first(init_facts *l, const af_data_pipeline *k)
@@ -116,7 +126,7 @@ static void look_at_first(init_facts *l, const af_data_pipeline *k)
                       af_records_next(r, &first, NULL) == AF_OK && first.json &&
                       af_record_open_fields(&source, first.json, NULL) == AF_OK;
     const bool known = read && af_shape_detect(&source, first.json, &at, NULL) == AF_OK;
-    if (known && source.shape == AF_SHAPE_PREFERENCE)
+    if (known && (source.shape == AF_SHAPE_PREFERENCE || is_open_pair(&source, first.json)))
         l->rl = AF_RL_DPO;
     if (known && source.shape == AF_SHAPE_KTO)
         l->rl = AF_RL_KTO;
