@@ -98,8 +98,36 @@ def infill_model(folder):
 
 TEMPLATE = """{# <|channel|> #}{% for m in messages %}<|start|>{{ m.role }}{% if m.thinking %}[{{ m.thinking }}]{% endif %}<|message|>
 {{- m.content }}<|end|>{% endfor %}{{ reasoning_effort | default('') }}{% if add_generation_prompt %}<|start|>assistant{% endif %}"""
+CALLS = """{% for m in messages %}<|im_start|>{{ m.role }}{{ m.tool_call_id | default('') }}:{{ m.content }}{% for c in m.tool_calls or [] %}{{ c | tojson }}
+{%- endfor %}<|im_end|>{% endfor %}<|im_start|>assistant:"""
 WEATHER = {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}}, "required": ["city"]}}
 TOOLS = [{"type": "function", "function": WEATHER}]
+
+
+def check_functions(s):
+    """Tools as OpenAI's first API had them."""
+    other = dict(WEATHER, name="other")
+    calls = {"name": "weather", "arguments": "{\"city\": \"Rome\"}"}
+    answer = {"grammar": "root ::= " + json.dumps("<tool_call>" + json.dumps({"name": "weather", "arguments": {"city": "Rome"}}) + "</tool_call>")}
+    for body in (dict(functions=[other, WEATHER], function_call={"name": "weather"}), dict(functions=[WEATHER], **answer)):
+        c = s.post(CHAT, messages=HI, seed=1, **body)[1]["choices"][0]
+        m = c["message"]
+        check(c["finish_reason"] == "function_call" and "tool_calls" not in m and m["content"] is None, "a call: %s" % c)
+        check(m["function_call"]["name"] == "weather" and json.loads(m["function_call"]["arguments"])["city"] in ("Rome", "Oslo"), "its arguments: %s" % m)
+        chunks = [e["choices"][0] for e in s.events(CHAT, messages=HI, seed=1, **body)]
+        check([d["delta"]["function_call"] for d in chunks if "function_call" in d["delta"]] == [m["function_call"]] and
+              chunks[-1]["finish_reason"] == "function_call", "in a stream: %s" % chunks)
+    c = s.post(CHAT, messages=HI, functions=[WEATHER], function_call="none", max_tokens=2, **answer)[1]["choices"][0]
+    check("function_call" not in c["message"] and c["message"]["content"], "none: %s" % c)
+    old = HI + [{"role": "assistant", "content": None, "function_call": calls}, {"role": "function", "name": "weather", "content": "sunny"}]
+    new = HI + [{"role": "assistant", "content": "", "tool_calls": [{"id": "call00001", "type": "function", "function": calls}]},
+                {"role": "tool", "tool_call_id": "call00001", "content": "sunny"}]
+    prompts = [s.post("/apply-template", messages=m)[1]["prompt"] for m in (old, new)]
+    check(prompts[0] == prompts[1] and "Rome" in prompts[0] and "sunny" in prompts[0], "earlier calls: %s" % prompts)
+    for field, body in (("function_call", {"function_call": {"name": "x"}, "functions": [WEATHER]}), ("functions", {"functions": [WEATHER], "tools": TOOLS}),
+                        ("functions", {"functions": {}}), ("function_call", {"function_call": 3})):
+        status, r = s.post(CHAT, messages=HI, **body)
+        check(status == 400 and r["error"]["param"] == field, "%s: %s" % (field, r))
 
 
 def check_channels(s):
@@ -287,10 +315,11 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         check_marks(folder)
     with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "channels.jinja")
-        with open(path, "w") as f:
-            f.write(TEMPLATE)
-        run((check_channels, check_thinking), "--chat-template", path)
+        path = os.path.join(folder, "own.jinja")
+        for template, parts in ((TEMPLATE, (check_channels, check_thinking)), (CALLS, (check_functions,))):
+            with open(path, "w") as f:
+                f.write(template)
+            run(parts, "--chat-template", path)
     finish()
 
 

@@ -52,14 +52,21 @@ static void begin(af_generation *g)
     }
 }
 
+void af_out_calls(af_buf *b, const af_choice *c, const af_buf *calls)
+{
+    const bool one = c->of->functions;
+    af_buf_str(b, one ? "\"function_call\":" : "\"tool_calls\":[");
+    af_buf_add(b, calls->data, calls->len);
+    af_buf_str(b, one ? "" : "]");
+}
+
 /* Calls that are complete, each in one piece. */
 static void out_calls(af_buf *b, af_choice *c, bool comma)
 {
     if (c->new_calls.len == 0)
         return;
-    af_buf_str(b, comma ? ",\"tool_calls\":[" : "\"tool_calls\":[");
-    af_buf_add(b, c->new_calls.data, c->new_calls.len);
-    af_buf_char(b, ']');
+    af_buf_str(b, comma ? "," : "");
+    af_out_calls(b, c, &c->new_calls);
     c->new_calls.len = 0;
 }
 
@@ -161,6 +168,15 @@ static void fail(af_generation *g, int status, const char *message)
     af_buf_clear(&b);
 }
 
+static void out_function(af_buf *b, const af_tool_call *call)
+{
+    af_buf_str(b, "{\"name\":");
+    af_out_cstring(b, call->name);
+    af_buf_str(b, ",\"arguments\":");
+    af_out_cstring(b, call->arguments);
+    af_buf_char(b, '}');
+}
+
 static void out_call(af_buf *b, const af_tool_call *call, bool indexed)
 {
     af_buf_str(b, b->len ? ",{" : "{");
@@ -168,15 +184,18 @@ static void out_call(af_buf *b, const af_tool_call *call, bool indexed)
         af_buf_printf(b, "\"index\":%d,", call->index);
     af_buf_str(b, "\"id\":");
     af_out_cstring(b, call->id);
-    af_buf_str(b, ",\"type\":\"function\",\"function\":{\"name\":");
-    af_out_cstring(b, call->name);
-    af_buf_str(b, ",\"arguments\":");
-    af_out_cstring(b, call->arguments);
-    af_buf_str(b, "}}");
+    af_buf_str(b, ",\"type\":\"function\",\"function\":");
+    out_function(b, call);
+    af_buf_char(b, '}');
 }
 
 static void add_call(af_choice *c, const af_tool_call *call)
 {
+    if (c->of->functions) {
+        if (call->index == 0)
+            out_function(c->of->stream ? &c->new_calls : &c->calls, call);
+        return;
+    }
     out_call(&c->calls, call, false);
     if (c->of->stream)
         out_call(&c->new_calls, call, true);

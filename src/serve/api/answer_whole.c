@@ -49,9 +49,8 @@ static void out_chat(af_buf *b, af_choice *c)
         af_out_string(b, c->reasoning.text.data, c->reasoning.text.len);
     }
     if (c->call_count) {
-        af_buf_str(b, ",\"tool_calls\":[");
-        af_buf_add(b, c->calls.data, c->calls.len);
-        af_buf_char(b, ']');
+        af_buf_char(b, ',');
+        af_out_calls(b, c, &c->calls);
     }
     af_buf_str(b, ",\"refusal\":null}");
 }

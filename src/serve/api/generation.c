@@ -96,8 +96,10 @@ static bool add_token(af_choice *c, const af_decoded *t)
         return false;
     }
     atomic_fetch_add(&g->api->new_tokens, 1);
+    if (finish && c->call_count && strcmp(finish, "stop") == 0)
+        finish = g->functions ? "function_call" : "tool_calls";
     if (finish)
-        end_choice(c, c->call_count && strcmp(finish, "stop") == 0 ? "tool_calls" : finish);
+        end_choice(c, finish);
     if (!g->answered)
         g->form->piece(c);
     return !c->done || t->end != AF_DECODE_GOES_ON; /* false: cancels, after a stop string */
@@ -308,8 +310,9 @@ af_generation *af_generation_new(af_api *a, af_httpd_call *call, const af_answer
 static af_status read_chat(af_generation *g, const json_t *whole, af_api_fault *f)
 {
     af_status st = AF_OK;
-    json_t *body = NULL;
-    AF_TRY(af_allowed_tools(whole, &body, &f->err));
+    json_t *body = NULL, *tools = NULL;
+    AF_TRY(af_function_tools(g, whole, &tools, &f->err));
+    AF_TRY(af_allowed_tools(tools, &body, &f->err));
     AF_TRY(af_request_model(g->api, body, &g->model, f));
     AF_TRY(af_generation_fields(g, body, f));
     AF_TRY(af_generation_format(g, body, f));
@@ -319,6 +322,7 @@ static af_status read_chat(af_generation *g, const json_t *whole, af_api_fault *
     AF_TRY(make_choices(g, &f->err));
     g->task.sequences = g->choices;
 done:
+    json_decref(tools);
     json_decref(body);
     return st;
 }

@@ -141,8 +141,9 @@ struct af_generation {
     af_encoding *bad; /* [bads] tokens that may not follow each other */
     int bads;
     af_kept_grammar *grammar;
-    char *schema;  /* what the grammar was made of; NULL: none, or another kind of grammar */
-    json_t *tools; /* NULL: none that may be called */
+    char *schema;   /* what the grammar was made of; NULL: none, or another kind of grammar */
+    json_t *tools;  /* NULL: none that may be called */
+    bool functions; /* they are "functions" of the request, and a call is its "function_call" */
     af_tool_format tool_format;
     const af_answer_form *form;
     af_response *response; /* of /v1/responses, or NULL */
@@ -192,6 +193,10 @@ void af_limits_apply(const af_generation *g, const int32_t *made, int64_t n, uin
 void af_limits_free(af_generation *g);
 
 /* ---- tool_answer.c ---- */
+/* A body with "functions" and "function_call", of OpenAI's first API, in the words of tools. *out
+ * as below. */
+AF_CHECKED af_status af_function_tools(af_generation *g, const json_t *body, json_t **out,
+                                       af_error *err);
 /* A body without "allowed_tools": the others are not offered, and tool_choice is its mode. *out is
  * the body itself when it has none; json_decref. */
 AF_CHECKED af_status af_allowed_tools(const json_t *body, json_t **out, af_error *err);
@@ -230,6 +235,8 @@ void af_items_add(af_choice *c, af_buf *item);
 
 /* ---- answer_whole.c, answer_stream.c ---- */
 void af_answer_whole(af_generation *g);
+/* "tool_calls": [...] of calls as JSON, or "function_call": of the one. */
+void af_out_calls(af_buf *b, const af_choice *c, const af_buf *calls);
 /* Ends the object of an event, sends it and clears the buffer. */
 void af_answer_send(af_generation *g, af_buf *b);
 /* The beginning of an answer or piece, up to "choices":[ */

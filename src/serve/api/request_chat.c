@@ -1,6 +1,7 @@
 /* request_chat.c - messages and tools to the text that the model's template makes of them. */
 #include "serve/api/generation.h"
 
+#include "data/shape/shape.h"
 #include "format/chat/chat_template.h"
 #include "format/text/json_text.h"
 
@@ -71,6 +72,18 @@ static void name_reasoning(json_t *message, const char *source)
     json_decref(text);
 }
 
+/* A call and its result, the message after it, as OpenAI's first API had them. */
+static af_status name_function(json_t *message, const char *role, size_t at, af_error *err)
+{
+    char id[32];
+    if (strcmp(role, "function") == 0) {
+        snprintf(id, sizeof id, "call%05zu", at - AF_MIN(at, (size_t)1)); /* af_message_open_call */
+        json_object_set_new(message, "role", json_string("tool"));
+        json_object_set_new(message, "tool_call_id", json_string(id));
+    }
+    return af_message_open_call(message, at + 1, err);
+}
+
 static af_status normal_message(const json_t *in, size_t at, const char *source, json_t *list,
                                 af_error *err)
 {
@@ -97,6 +110,7 @@ static af_status normal_message(const json_t *in, size_t at, const char *source,
         json_object_set(m, "content", text);
     if (json_is_null(calls))
         json_object_del(m, "tool_calls");
+    AF_TRY(name_function(m, role, at, err));
     if (strcmp(role, "developer") == 0) /* what templates call it */
         json_object_set_new(m, "role", json_string("system"));
     open_arguments(m);

@@ -159,8 +159,7 @@ static bool says_nothing(const json_t *v)
 /* Fields that mean something elsewhere and cannot be honoured here. */
 static af_status refuse_others(const json_t *body, bool chat, af_error *err)
 {
-    static const char *const absent[] = {"audio", "functions", "function_call", "use_beam_search",
-                                         "suffix"};
+    static const char *const absent[] = {"audio", "use_beam_search", "suffix"};
     for (size_t i = 0; i < AF_LEN(absent) - !chat; i++) /* completions have a suffix */
         if (!says_nothing(json_object_get(body, absent[i])))
             return af_fail_subject(err, AF_EUNSUPPORTED, absent[i], "'%s' is not supported",

@@ -91,6 +91,53 @@ af_status af_generation_tools(af_generation *g, const json_t *body, af_api_fault
     return force_call(g, body, choice, &f->err);
 }
 
+/* The function that the name of a choice stands for is one of them. */
+static bool is_function(const json_t *functions, const json_t *name)
+{
+    for (size_t i = 0; name && i < json_array_size(functions); i++)
+        if (json_equal(json_object_get(json_array_get(functions, i), "name"), name))
+            return true;
+    return false;
+}
+
+af_status af_function_tools(af_generation *g, const json_t *body, json_t **out, af_error *err)
+{
+    static const char list[] = "functions", one[] = "function_call";
+    json_t *functions = NULL, *choice = af_value(body, one);
+    af_status st = AF_OK;
+    *out = json_incref((json_t *)(uintptr_t)body);
+    AF_TRY(af_value_type(body, list, JSON_ARRAY, &functions, err));
+    const char *word = json_string_value(choice);
+    const bool is_word = word && (strcmp(word, "auto") == 0 || strcmp(word, "none") == 0);
+    json_t *name = json_object_get(choice, "name");
+    if (choice && !is_word && !is_function(functions, name))
+        return af_fail_subject(err, AF_EUSAGE, one,
+                               "'function_call' is not none, auto or one of the functions");
+    if (json_array_size(functions) == 0)
+        return AF_OK;
+    if (json_array_size(af_value(body, "tools")))
+        return af_fail_subject(err, AF_EUSAGE, list, "'functions' and 'tools' cannot both be kept");
+    json_t *tools = json_array();
+    for (size_t i = 0; i < json_array_size(functions); i++)
+        json_array_append_new(tools, json_pack("{s:s, s:O}", "type", "function", "function",
+                                               json_array_get(functions, i)));
+    if (!choice)
+        choice = json_string("auto");
+    else if (is_word)
+        json_incref(choice);
+    else
+        choice = json_pack("{s:s, s:{s:O}}", "type", "function", "function", "name", name);
+    json_decref(*out);
+    *out = json_copy((json_t *)(uintptr_t)body);
+    json_object_set_new(*out, "tools", tools);
+    json_object_set_new(*out, "tool_choice", choice);
+    json_object_set_new(*out, "parallel_tool_calls", json_false()); /* an answer has one call */
+    g->functions = true;
+    AF_TRY(af_memory_check(err));
+done:
+    return st;
+}
+
 static bool is_listed(const json_t *list, const json_t *tool)
 {
     const json_t *name = json_object_get(json_object_get(tool, "function"), "name");
