@@ -83,6 +83,55 @@ def check_infill(s):
         check(status == 400 and r["error"]["param"] == field, "%s: %s" % (field, r))
 
 
+def check_infill_of_editors(s):
+    """The prompt of /infill is seen in its answers alone: those of the same tokens."""
+    ids = lambda text: s.post("/tokenize", content=text)[1]["tokens"]
+    line, a = s.post("/infill", input_prefix="def f(", input_suffix="\n", prompt="x", n_predict=4, temperature=0, return_tokens=True)
+    want = [509] + ids("def f(") + ids("x") + [510] + ids("\n") + [511]
+    same = s.post("/completion", prompt=want, n_predict=4, temperature=0, return_tokens=True)[1]
+    check(line == 200 and a["tokens"] == same["tokens"] and a["tokens_evaluated"] == len(want), "prefix, line, suffix: %s %s" % (a, same))
+    extra = [{"filename": "a.c", "text": "int a;"}, {"text": "int b;"}]
+    want = ids("\n\n--- snippet ---\n\n") + ids("int a;") + ids("\n\n--- snippet ---\n\n") + ids("int b;") + [509] + ids("a") + [510, 511]
+    a = s.post("/infill", input_prefix="a", input_suffix="", input_extra=extra, n_predict=3, temperature=0, return_tokens=True)[1]
+    same = s.post("/completion", prompt=want, n_predict=3, temperature=0, return_tokens=True)[1]
+    check(a["tokens"] == same["tokens"] and a["tokens_evaluated"] == len(want), "other texts: %s %s" % (a, same))
+    # of what does not fit, the nearest remains: 256 tokens of context
+    status, a = s.post("/infill", input_prefix="x " * 400, input_suffix="y " * 400, input_extra=extra, n_predict=8)
+    check(status == 200 and 200 < a["tokens_evaluated"] <= 248, "long texts: %s" % a)
+    for field, body in (("input_prefix", {"input_prefix": 3}), ("input_extra", {"input_extra": [1]}), ("n_predict", {"n_predict": "a"})):
+        status, r = s.post("/infill", **body)
+        check(status == 400 and r["error"]["param"] == field, "%s: %s" % (field, r))
+
+
+def check_llama_completion(s):
+    """llama-server's own endpoint for text."""
+    a = s.post("/completion", prompt="Hello", n_predict=5, temperature=0, return_tokens=True)[1]
+    same = s.post(TEXT, prompt="Hello", max_tokens=5, temperature=0, return_token_ids=True)[1]["choices"][0]
+    check((a["content"], a["tokens"]) == (same["text"], same["token_ids"]), "the same text: %s %s" % (a, same))
+    check((a["stop"], a["stop_type"], a["tokens_predicted"], a["tokens_evaluated"], a["timings"]["predicted_n"]) == (True, "limit", 5, 3, 5), "its end: %s" % a)
+    stop = a["content"][-3:]
+    b = s.post("/completion", prompt="Hello", temperature=0, stop=[stop])[1]
+    check(b["stop_type"] == "word" and b["stopping_word"] == stop and stop not in b["content"], "a stop: %s" % b)
+    b = s.post("/completion", prompt="Hello", logit_bias=[[511, 100], [3, False]], temperature=0)[1]
+    check((b["stop_type"], b["content"]) == ("eos", ""), "the end token: %s" % b)
+    text = s.raw("POST", "/completion", json.dumps(dict(prompt="Hello", n_predict=5, temperature=0, stream=True)))[2].decode()
+    events = [json.loads(e[6:]) for e in text.split("\n\n")[:-1]]
+    check("".join(e["content"] for e in events) == a["content"] and [e["stop"] for e in events] == [False] * (len(events) - 1) + [True] and
+          events[-1]["content"] == "" and events[-1]["stop_type"] == "limit", "a stream: %s" % text)
+    two = s.post("/completions", prompt=["Hello", "a"], n_predict=5, temperature=0)[1]
+    check([x["index"] for x in two] == [0, 1] and two[0]["content"] == a["content"], "two prompts: %s" % two)
+    b = s.post("/completion", prompt="Hello", n_predict=0, response_fields=["content", "timings/prompt_n", "no", "no/no"])[1]
+    check(b == {"content": "", "timings/prompt_n": 3}, "the prompt alone, some fields: %s" % b)
+    draws = {s.post("/completion", prompt="Hello", n_predict=8, seed=-1)[1]["content"] for _ in range(4)}
+    check(len(draws) > 1, "a random seed: %s" % draws)
+    g = s.post("/completion", prompt="Hello", n_predict=1, samplers=["top_k"], min_p=0.2)[1]["generation_settings"]
+    check((g["temperature"], g["top_k"], g["top_p"], g["min_p"]) == (1, 40, 1, 0), "samplers: %s" % g)
+    for field, body in (("mirostat", {"mirostat": 2}), ("n_predict", {"n_predict": -5}), ("logit_bias", {"logit_bias": [["a", 1]]}), ("temperature", {"temperature": "a"})):
+        status, r = s.post("/completion", prompt="Hello", **body)
+        check(status == 400 and r["error"]["param"] == field, "%s: %s" % (field, r))
+    check(s.post("/chat/completions", messages=HI, max_tokens=1)[0] == 200 and s.ask("GET", "/models") == s.ask("GET", "/v1/models"), "paths without /v1")
+
+
 def infill_model(folder):
     for name in os.listdir(MODEL):
         if name != "tokenizer.json":
@@ -307,11 +356,11 @@ def run(parts, *args, model=MODEL):
 
 
 def main():
-    run((check_min_tokens, check_limits, check_call_or_format, check_scores))
+    run((check_min_tokens, check_limits, check_call_or_format, check_scores, check_llama_completion))
     run((check_pings,), "--sse-ping-interval", "1e-9")
     check_embedding_models()
     with tempfile.TemporaryDirectory() as folder:
-        run((check_infill,), model=infill_model(folder))
+        run((check_infill, check_infill_of_editors), model=infill_model(folder))
     with tempfile.TemporaryDirectory() as folder:
         check_marks(folder)
     with tempfile.TemporaryDirectory() as folder:

@@ -157,7 +157,7 @@ static void end(af_generation *g)
     g->answered = true;
 }
 
-static void fail(af_generation *g, int status, const char *message)
+void af_answer_fail(af_generation *g, int status, const char *message)
 {
     af_buf b = {0};
     af_buf_str(&b, "data: ");
@@ -207,6 +207,10 @@ const af_answer_form af_form_chat = {.id = "chatcmpl-",
                                      .piece = piece,
                                      .call = add_call,
                                      .end = end,
-                                     .fail = fail};
-const af_answer_form af_form_text = {
-    .id = "cmpl-", .begin = begin, .piece = piece, .call = add_call, .end = end, .fail = fail};
+                                     .fail = af_answer_fail};
+const af_answer_form af_form_text = {.id = "cmpl-",
+                                     .begin = begin,
+                                     .piece = piece,
+                                     .call = add_call,
+                                     .end = end,
+                                     .fail = af_answer_fail};

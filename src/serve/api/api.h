@@ -128,7 +128,7 @@ void af_api_answer(af_httpd_call *c, af_buf *b);
 typedef void af_api_endpoint(af_api *a, af_httpd_call *c, const json_t *body);
 af_api_endpoint af_api_health, af_api_models, af_api_model, af_api_metrics, af_api_props;
 af_api_endpoint af_api_tokenize, af_api_detokenize, af_api_apply_template;
-af_api_endpoint af_api_chat, af_api_completions;
+af_api_endpoint af_api_chat, af_api_completions, af_api_llama_completion, af_api_infill;
 af_api_endpoint af_api_embeddings, af_api_score, af_api_rerank;
 af_api_endpoint af_api_responses, af_api_response, af_api_delete_response, af_api_response_count;
 af_api_endpoint af_api_messages, af_api_message_count;

@@ -80,6 +80,8 @@ static bool add_token(af_choice *c, const af_decoded *t)
 {
     af_generation *g = c->of;
     af_error err = {0};
+    if (c->text.count == 0)
+        c->first = af_httpd_age(g->call);
     const bool stopped = is_stop_id(g, t->id);
     const bool is_end = stopped || (t->end == AF_DECODE_EOS && !g->ignore_eos);
     if (g->logprobs)
@@ -241,6 +243,7 @@ void af_generation_free(af_generation *g)
     free(g->schema);
     af_response_free(g->response);
     json_decref(g->tools);
+    json_decref(g->picked);
     af_served_unref(g->model);
     af_httpd_call_unref(g->call);
     free(g);
@@ -388,6 +391,16 @@ void af_api_chat(af_api *a, af_httpd_call *c, const json_t *body)
 void af_api_completions(af_api *a, af_httpd_call *c, const json_t *body)
 {
     generate(a, c, body, &af_form_text);
+}
+
+void af_api_llama_completion(af_api *a, af_httpd_call *c, const json_t *body)
+{
+    generate(a, c, body, &af_form_llama);
+}
+
+void af_api_infill(af_api *a, af_httpd_call *c, const json_t *body)
+{
+    generate(a, c, body, &af_form_infill);
 }
 
 void af_api_responses(af_api *a, af_httpd_call *c, const json_t *body)

@@ -40,8 +40,10 @@ typedef struct af_choice af_choice;
 /* An API in whose words a request is read and answered: chat completions and completions
  * (answer_*.c), responses, messages. All but `read` are called in the engine. */
 typedef struct af_answer_form {
-    const char *id; /* ids begin with it */
-    bool chat;      /* messages that a template renders, not prompts */
+    const char *id;    /* ids begin with it */
+    bool chat;         /* messages that a template renders, not prompts */
+    bool infill;       /* prompts of two texts with a gap between them */
+    bool prompt_alone; /* max_tokens may be 0 */
     /* Reads a body; *chat is the body of the chat completion that it stands for (json_decref).
      * NULL: the body is one. */
     af_status (*read)(af_generation *g, const json_t *body, json_t **chat, af_api_fault *f);
@@ -65,12 +67,14 @@ typedef struct af_answer_form {
     } item;
 } af_answer_form;
 
-extern const af_answer_form af_form_chat, af_form_text, af_form_responses, af_form_messages;
+extern const af_answer_form af_form_chat, af_form_text, af_form_responses, af_form_messages,
+    af_form_llama, af_form_infill;
 
 struct af_choice {
     af_generation *of;
     int index, prompt;
     int64_t prefix; /* tokens of the prompt that were not computed again */
+    double first;   /* seconds from the request to its first token */
     uint64_t ticket;
     bool submitted, done;
     bool echoed; /* the first token of the prompt is among the log-probabilities */
@@ -143,6 +147,7 @@ struct af_generation {
     af_kept_grammar *grammar;
     char *schema;   /* what the grammar was made of; NULL: none, or another kind of grammar */
     json_t *tools;  /* NULL: none that may be called */
+    json_t *picked; /* llama-server's response_fields, or NULL */
     bool functions; /* they are "functions" of the request, and a call is its "function_call" */
     af_tool_format tool_format;
     const af_answer_form *form;
@@ -237,6 +242,8 @@ void af_items_add(af_choice *c, af_buf *item);
 void af_answer_whole(af_generation *g);
 /* "tool_calls": [...] of calls as JSON, or "function_call": of the one. */
 void af_out_calls(af_buf *b, const af_choice *c, const af_buf *calls);
+/* The last event of a stream, with an error. */
+void af_answer_fail(af_generation *g, int status, const char *message);
 /* Ends the object of an event, sends it and clears the buffer. */
 void af_answer_send(af_generation *g, af_buf *b);
 /* The beginning of an answer or piece, up to "choices":[ */

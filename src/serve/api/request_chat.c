@@ -319,15 +319,15 @@ done:
 af_status af_generation_prompts(af_generation *g, const json_t *body, af_api_fault *f)
 {
     af_status st = AF_OK;
+    const json_t *suffix = af_value(body, "suffix");
     const bool infill =
-        af_value(body, "suffix") && !(json_is_string(af_value(body, "suffix")) &&
-                                      json_string_length(af_value(body, "suffix")) == 0);
+        g->form->infill || (suffix && !(json_is_string(suffix) && !json_string_length(suffix)));
     AF_TRY(infill ? af_generation_infill(g, body, &f->err)
                   : af_read_inputs(g->api, body, "prompt", &g->prompt, &g->prompts, &f->err));
     for (int i = 0; i < g->prompts; i++)
         AF_TRY(fits(g, g->prompt[i].count, "prompt", f));
     AF_TRY(af_value_bool(body, "echo", &g->echo, &f->err));
-    if (g->no_tokens && !g->echo)
+    if (g->no_tokens && !g->echo && !g->form->prompt_alone)
         AF_TRY(af_fail_subject(&f->err, AF_EUSAGE, "max_tokens",
                                "'max_tokens' is 0, which needs 'echo': true"));
     if (g->echo && infill)
