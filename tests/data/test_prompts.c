@@ -295,6 +295,40 @@ static void test_a_bos_that_is_token_0(void **state)
     case_close(&c);
 }
 
+/* The Alpaca prompt as torchtune's tokenizers have it: one text, or a turn of the user. */
+static void test_prompts_of_torchtune(void **state)
+{
+    static const char record[] = "{\"instruction\": \"q\", \"input\": \"\", \"output\": \"zz\"}\n";
+    static const struct {
+        const char *model, *type, *begin, *end;
+    } cases[] = {
+        {"bytes", "alpaca:text", "Below is an instruction that", "### Response:\nzz"},
+        {"qwen2", "alpaca:chat_template\n    chat_template: chatml",
+         "<|im_start|>user\nBelow is an instruction",
+         "### Response:\n<|im_end|>\n<|im_start|>assistant\nzz<|im_end|>\n"},
+    };
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        data_case c;
+        char keys[1400];
+        case_open(&c);
+        case_write(&c, "d.jsonl", record, strlen(record));
+        snprintf(keys, sizeof keys,
+                 "datasets:\n  - path: %s\n    type: %s\n    train_on_inputs: true\n",
+                 case_path(&c, "d.jsonl"), cases[i].type);
+        case_run(&c, model_of(&c, cases[i].model), keys);
+        CHECK_OK(case_preview(&c), c.err);
+        const json_t *row = json_array_get(c.rows, 0);
+        const char *text = json_string_value(json_object_get(row, "text"));
+        const char *end = text + strlen(text) - AF_MIN(strlen(text), strlen(cases[i].end));
+        CHECK_MSG(!strncmp(text, cases[i].begin, strlen(cases[i].begin)), "%s", text);
+        CHECK_MSG(!strcmp(end, cases[i].end), "%s", text);
+        assert_true(json_equal(json_array_get(json_object_get(row, "ids"), 4),
+                               json_array_get(json_object_get(row, "labels"), 4)));
+        case_close(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -303,6 +337,7 @@ int main(void)
         cmocka_unit_test(test_every_named_template_finds_the_answers),
         cmocka_unit_test(test_templates_are_those_of_llama_factory),
         cmocka_unit_test(test_a_bos_that_is_token_0),
+        cmocka_unit_test(test_prompts_of_torchtune),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -103,7 +103,7 @@ static void test_what_is_refused(void **state)
         {"bias: all", {"'bias' with 'all' is not supported", "", ""}},
         {"lora_bias: all", {"lora_bias must be true or false, not 'all'", "", ""}},
         {"tokenizer: {_component_: torchtune.models.llama3.llama3_tokenizer}",
-         {"run.yaml:5: 'tokenizer' has a '_component_'", "torchtune are not supported", ""}},
+         {"run.yaml:5: 'tokenizer' has a '_component_'", "files of torchtune", ""}},
         {"training: {batch_size: 2}",
          {"run.yaml:5: sections", "are Unsloth's", "'model' in place of 'base_model'"}},
         {"my_own_key: 2", {"unknown key 'my_own_key' (afinar", "", ""}},

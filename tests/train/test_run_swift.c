@@ -1,4 +1,4 @@
-/* test_run_swift.c - run files of ms-swift, of Unsloth's program and of AutoTrain. */
+/* test_run_swift.c - run files of ms-swift, of Unsloth's program, of AutoTrain and torchtune. */
 #define _DEFAULT_SOURCE
 #include "test.h"
 
@@ -277,6 +277,149 @@ static void test_autotrain(void **state)
     check_refusals(wrong, AF_LEN(wrong));
 }
 
+/* ---- torchtune ---- */
+
+#define TUNE(model, tokenizer, data)                                                               \
+    "checkpointer: {_component_: t.FullModelHFCheckpointer, checkpoint_dir: /m/, output_dir: "     \
+    "'${output_dir}'}\noutput_dir: /o\nmodel: {_component_: torchtune.models.x." model             \
+    "}\ntokenizer: {_component_: torchtune.models.x." tokenizer                                    \
+    "}\ndataset: {_component_: torchtune.datasets." data "}\n"
+#define LORA_8B "lora_llama3_8b, lora_attn_modules: [q_proj, v_proj, output_proj]"
+#define ALPACA  TUNE(LORA_8B, "llama3_tokenizer", "alpaca_dataset, packed: False")
+
+static void parse_torchtune(const char *keys, const char *want, bool refused)
+{
+    af_run_config r = {0};
+    af_error err = {0};
+    char *text;
+    const af_status st = af_run_config_parse(&r, keys, strlen(keys), "run.yaml", NULL, 0, &err);
+    if (refused) {
+        CHECK_MSG(st != AF_OK, "accepted: %s", keys);
+        CHECK_MSG(strstr(err.msg, want), "'%s' lacks '%s'", err.msg, want);
+        return;
+    }
+    CHECK_OK(st, err);
+    assert_int_equal(r.dialect, AF_DIALECT_TORCHTUNE);
+    CHECK_OK(af_run_config_text(&r, &text, &err), err);
+    CHECK_MSG(strstr(text, want), "%s: no %s in\n%s", keys, want, strstr(text, "datasets:"));
+    free(text);
+    af_run_config_clear(&r);
+}
+
+static void test_torchtune(void **state)
+{
+    static const char *const cases[][2] = {
+        {ALPACA, "base_model: \"/m\"\n"},
+        {ALPACA, "output_dir: \"/o\"\n"},
+        {ALPACA, "adapter: lora\n"},
+        {ALPACA, "lora_r: 8\nlora_alpha: 16\nlora_dropout: 0\n"},
+        {ALPACA, "lora_target_modules: [\"q_proj\", \"v_proj\", \"o_proj\"]\n"},
+        {ALPACA, "chat_template: \"llama3\"\n"},
+        {ALPACA, "sequence_len: 16777216\n"},
+        {ALPACA, "lr_scheduler: \"constant\"\n"},
+        {ALPACA, "max_grad_norm: 0\n"},
+        {ALPACA, "saves_per_epoch: 1\n"},
+        {ALPACA "save_every_n_steps: 7", "save_steps: 7\n"},
+        {ALPACA, "datasets: [{\"path\": \"tatsu-lab/alpaca\", \"type\": "
+                 "\"alpaca:chat_template\", \"field_instruction\": \"instruction\", "
+                 "\"field_input\": \"input\", \"field_output\": \"output\", "
+                 "\"train_on_inputs\": true}]\n"},
+        {ALPACA "optimizer: {_component_: torch.optim.AdamW, fused: True, lr: 3e-4}",
+         "weight_decay: 0.01\nweight_decay_on: all\n"},
+        {ALPACA "optimizer: {_component_: bitsandbytes.optim.PagedAdamW8bit, lr: 2e-5, "
+                "weight_decay: 0.1, betas: [0.8, 0.95]}",
+         "optimizer: adamw_8bit\nlearning_rate: 2e-05\n"},
+        {ALPACA "optimizer: {_component_: torch.optim.AdamW, lr: 1e-5, betas: [0.8, 0.95]}",
+         "adam_beta1: 0.8\nadam_beta2: 0.95\n"},
+        {ALPACA "lr_scheduler: {_component_: a.get_cosine_schedule_with_warmup, "
+                "num_warmup_steps: 100}",
+         "lr_scheduler: \"cosine\"\nwarmup_steps: 100\n"},
+        {ALPACA "batch_size: 3\nepochs: 2\nmax_steps_per_epoch: 50", "max_steps: 100\n"},
+        {ALPACA "batch_size: 3\nepochs: 2\nclip_grad_norm: 1.0", "max_grad_norm: 1\n"},
+        {ALPACA "dtype: fp32\nseed: null\ncompile: True", "bf16: false\n"},
+        {ALPACA "resume_from_checkpoint: True", "resume_from_checkpoint: \"auto\"\n"},
+        {ALPACA "metric_logger: {_component_: a.WandBLogger, project: '${output_dir}/p'}",
+         "wandb_project: \"/o/p\"\n"},
+        {ALPACA "kd_loss: {_component_: a.ForwardKLLoss}\nkd_ratio: 0.25\nteacher_checkpointer: "
+                "{_component_: a.C, checkpoint_dir: /t}",
+         "kd_alpha: 0.25\nkd_ce_alpha: 0.75\n"},
+        {TUNE("qlora_llama2_7b, lora_attn_modules: [q_proj], apply_lora_to_mlp: True",
+              "llama2_tokenizer, max_seq_len: 2048",
+              "instruct_dataset, source: json, data_files: d.json, packed: True, column_map: "
+              "{input: q, output: a}"),
+         "datasets: [{\"ds_type\": \"json\", \"data_files\": d.json, \"type\": "
+         "\"prompt_completion\", \"field_prompt\": \"q\", \"field_completion\": \"a\", "
+         "\"train_on_inputs\": false}]\n"},
+        {TUNE("qlora_llama2_7b, lora_attn_modules: [q_proj], apply_lora_to_mlp: True",
+              "llama2_tokenizer", "alpaca_cleaned_dataset, split: 'train[:5%]'"),
+         "lora_target_modules: [\"q_proj\", \"gate_proj\", \"up_proj\", \"down_proj\"]\n"},
+        {TUNE("lora_phi3_mini, lora_attn_modules: [q_proj, v_proj], apply_lora_to_mlp: True",
+              "phi3_mini_tokenizer", "alpaca_dataset"),
+         "lora_target_modules: [\"qkv_proj\", \"gate_up_proj\", \"down_proj\"]\n"},
+        {TUNE("gemma_2b", "gemma_tokenizer, prompt_template: torchtune.data.SummarizeTemplate",
+              "samsum_dataset, packed: False"),
+         "\"format\": \"Summarize this dialogue:\\n{instruction}\\n---\\nSummary:\\n\""},
+        {TUNE("gemma_2b", "gemma_tokenizer, prompt_template: {user: ['{ ', ' }']}",
+              "instruct_dataset, source: a/b"),
+         "\"format\": \"{{ {instruction} }}\""},
+        {TUNE("qwen2_7b", "qwen2_tokenizer, max_seq_len: 512",
+              "chat_dataset, source: a/b, conversation_column: c, conversation_style: openai, "
+              "new_system_prompt: Hi, packed: True"),
+         "datasets: [{\"path\": \"a/b\", \"type\": \"messages\", \"field_messages\": \"c\", "
+         "\"train_on_inputs\": false, \"drop_system_message\": true}]\n"},
+        {TUNE("qwen2_7b", "qwen2_tokenizer, max_seq_len: 512",
+              "text_completion_dataset, source: a/b, packed: True"),
+         "sample_packing: true\nsample_packing_sequentially: true\n"},
+        {TUNE(LORA_8B, "llama3_tokenizer",
+              "stack_exchange_paired_dataset") "loss: {_component_: torchtune.rlhf.loss.DPOLoss, "
+                                               "beta: 0.2}",
+         "rl: dpo\nrl_beta: 0.2\n"},
+        {TUNE(LORA_8B, "llama3_tokenizer",
+              "preference_dataset, source: a/b") "loss: {_component_: torchtune.rlhf.loss.RSOLoss}",
+         "dpo_loss_type: [\"hinge\"]\n"},
+    };
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases); i++)
+        parse_torchtune(cases[i][0], cases[i][1], false);
+}
+
+static void test_torchtune_refuses(void **state)
+{
+    static const char *const cases[][2] = {
+        {TUNE("llama3_2_vision_11b", "t", "alpaca_dataset"), "run.yaml:3: model 'llama3_2_vision"},
+        {TUNE("lora_llama3_8b", "llama3_tokenizer", "alpaca_dataset"), "lora_attn_modules must be"},
+        {TUNE(LORA_8B ", lora_rnak: 3", "llama3_tokenizer", "alpaca_dataset"),
+         "run.yaml:3: 'lora_rnak' of model is not supported"},
+        {TUNE(LORA_8B, "llama3_tokenizer", "mine.my_dataset"), "run.yaml:5: dataset 'my_dataset'"},
+        {TUNE(LORA_8B, "llama3_tokenizer", "instruct_dataset"), "instruct_dataset has no 'source'"},
+        {TUNE(LORA_8B, "llama3_tokenizer", "instruct_dataset, source: json"),
+         "'source: json' needs 'data_files'"},
+        {TUNE(LORA_8B, "llama3_tokenizer", "alpaca_dataset, filter_fn: f"),
+         "'filter_fn' of a data"},
+        {TUNE(LORA_8B, "llama3_tokenizer, prompt_template: a.QuestionAnswerTemplate",
+              "instruct_dataset, source: a/b"),
+         "run.yaml:4: a prompt_template inside the turns of llama3_tokenizer"},
+        {TUNE(LORA_8B, "llama2_tokenizer, prompt_template: my.Template", "alpaca_dataset"),
+         "run.yaml:4: prompt_template is not supported, but for"},
+        {ALPACA "optimizer: {_component_: torch.optim.LBFGS}", "optimizer 'LBFGS' of torchtune"},
+        {ALPACA "lr_scheduler: {_component_: a.get_lr}", "lr_scheduler 'get_lr' of torchtune"},
+        {ALPACA "loss: {_component_: a.PPOLoss}", "loss 'PPOLoss' of torchtune is not supported"},
+        {ALPACA "quantizer: {_component_: a.Int8DynActInt4WeightQATQuantizer}", "see 'qat'"},
+        {ALPACA "policy_model: {_component_: a.b}", "with generated answers (PPO, GRPO) are not"},
+        {ALPACA "a: '${b}'\nb: '${a}'\nmetric_logger: {_component_: a.WandBLogger, name: '${a}'}",
+         "refers to itself"},
+        {ALPACA "metric_logger: {_component_: a.WandBLogger, name: '${a.b}'}",
+         "'${a.b}' names no value of the file"},
+        {ALPACA "optimizer: [1]", "run.yaml:6: optimizer has no '_component_'"},
+        {ALPACA "epocks: 3", "run.yaml:6: unknown key 'epocks'"},
+        {"checkpointer: {_component_: a.b, checkpoint_dir: /m}\ntasks: [x]", "does not train"},
+        {"tokenizer: {_component_: a.b}", "whose 'checkpointer' names the model: there is none"},
+    };
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases); i++)
+        parse_torchtune(cases[i][0], cases[i][1], true);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -287,6 +430,8 @@ int main(void)
         cmocka_unit_test(test_unsloth),
         cmocka_unit_test(test_unsloth_records),
         cmocka_unit_test(test_autotrain),
+        cmocka_unit_test(test_torchtune),
+        cmocka_unit_test(test_torchtune_refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -177,9 +177,10 @@ static bool is_system(size_t i) { return keys[i].offset == AT(field.system); }
 const char *af_data_source_idle_key(const af_data_source *s, af_shape shape)
 {
     for (size_t i = 0; i < AF_LEN(keys); i++) {
-        const bool chat_only = keys[i].shapes == CHATS && keys[i].kind != BOOL;
-        const bool applies = keys[i].shapes == 0 || (keys[i].shapes & 1u << shape &&
-                                                     !(s->prompt && chat_only && !is_system(i)));
+        const bool chat_only = keys[i].shapes == CHATS && keys[i].kind != BOOL && !is_system(i);
+        const bool fixed = s->prompt && !s->prompt->chat;
+        const bool applies =
+            keys[i].shapes == 0 || (keys[i].shapes & 1u << shape && !(fixed && chat_only));
         if (s->set_keys >> i & 1 && !applies && !asks_nothing(s, &keys[i], shape))
             return keys[i].name;
     }

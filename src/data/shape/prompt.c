@@ -1,5 +1,5 @@
-/* prompt.c - the prompts of Axolotl's dataset types and Unsloth's. The texts are part of the
- * format: a model trained with one is asked with the same. */
+/* prompt.c - the prompts of dataset types of Axolotl, Unsloth and torchtune. The texts are part of
+ * the format: a model trained with one is asked with the same. */
 #include "data/shape/prompt.h"
 
 #define TASK_INPUT                                                                                 \
@@ -103,6 +103,14 @@ static const af_prompt prompts[] = {
     {.type = "alpaca:unsloth", /* with an empty input, too; one text, as TRL takes it */
      SAME(IN_INSTRUCT(TASK_INPUT) INSTRUCT_INPUT),
      .whole = true},
+    {.type = "alpaca:text", /* torchtune's, of tokenizers that join texts */
+     .turn = IN_INSTRUCT(TASK_INPUT) INSTRUCT_INPUT,
+     .turn_no_input = IN_INSTRUCT(TASK) INSTRUCT,
+     .whole = true},
+    {.type = "alpaca:chat_template", /* and of others: the prompt is what the user says */
+     .turn = IN_INSTRUCT(TASK_INPUT) INSTRUCT_INPUT,
+     .turn_no_input = IN_INSTRUCT(TASK) INSTRUCT,
+     .chat = true},
     {.type = "alpaca_instruct",
      .turn = IN_INSTRUCT(TASK_INPUT) INSTRUCT_INPUT,
      .turn_no_input = IN_INSTRUCT(TASK) INSTRUCT},

@@ -1,5 +1,5 @@
 /* prompt.h - fixed prompts around the fields of a record, as the dataset types of Axolotl have
- * them. The chat template takes no part in them. */
+ * them. The chat template takes no part in them, but where `chat` says so. */
 #ifndef AF_PROMPT_H
 #define AF_PROMPT_H
 
@@ -17,6 +17,7 @@ typedef struct af_prompt {
     const char *system_text; /* of a record without a system field; NULL = none */
     bool choices;            /* {input} is a list, written as "- "quoted"" lines */
     bool whole;              /* tokenised in one piece, not prompt and answer apart */
+    bool chat;               /* turns of user and assistant, for the chat template */
     bool maybe_output;       /* a record without an answer is one with an empty answer */
 } af_prompt;
 

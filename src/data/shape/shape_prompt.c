@@ -117,6 +117,38 @@ static const char *answer_format(const filler *f)
     return prompt->answer ? prompt->answer : "{output}";
 }
 
+/* The prompt as what the user says, the answer as what the assistant says. */
+static af_status put_turns(af_conversation *t, const af_buf *asked, const af_buf *answer,
+                           af_error *err)
+{
+    json_t *user = json_stringn_nocheck(asked->data, asked->len);
+    json_t *assistant = json_stringn_nocheck(answer->data, answer->len);
+    af_status st = AF_OK;
+    t->kind = AF_CONVERSATION_CHAT;
+    t->messages = json_array();
+    if (!user || !assistant || !t->messages)
+        st = af_fail_nomem(err, "a conversation", asked->len + answer->len);
+    if (st == AF_OK)
+        st = af_turn_add(t, "user", user, true, err);
+    if (st == AF_OK)
+        st = af_turn_add(t, "assistant", assistant, true, err);
+    json_decref(user);
+    json_decref(assistant);
+    return st;
+}
+
+static af_status put_texts(af_conversation *t, af_buf *asked, af_buf *answer, af_error *err)
+{
+    t->kind = AF_CONVERSATION_PROMPT;
+    t->prompt_len = asked->len;
+    t->answer_len = answer->len;
+    t->prompt_text = af_buf_take(asked);
+    t->answer_text = af_buf_take(answer);
+    return t->prompt_text && t->answer_text
+               ? AF_OK
+               : af_fail_nomem(err, "a prompt", t->prompt_len + t->answer_len);
+}
+
 af_status af_prompt_item(af_item *out, const af_data_source *s, const json_t *record,
                          const af_source_loc *p, af_error *err)
 {
@@ -126,7 +158,6 @@ af_status af_prompt_item(af_item *out, const af_data_source *s, const json_t *re
     af_buf asked = {0}, answer = {0}, choices = {0};
     json_t *system_text = NULL;
     af_status st = AF_OK;
-    t->kind = AF_CONVERSATION_PROMPT;
     AF_TRY(read_parts(&f, &choices, &system_text));
     if (prompt->system && f.system)
         AF_TRY(fill(&f, &asked, prompt->system));
@@ -139,12 +170,10 @@ af_status af_prompt_item(af_item *out, const af_data_source *s, const json_t *re
     }
     af_buf_str(&asked, "");
     af_buf_str(&answer, "");
-    t->prompt_len = asked.len;
-    t->answer_len = answer.len;
-    t->prompt_text = af_buf_take(&asked);
-    t->answer_text = af_buf_take(&answer);
-    if (!t->prompt_text || !t->answer_text || choices.bad)
-        st = af_fail_nomem(err, "a prompt", t->prompt_len + t->answer_len);
+    if (asked.bad || answer.bad || choices.bad)
+        st = af_fail_nomem(err, "a prompt", asked.len + answer.len);
+    else
+        st = prompt->chat ? put_turns(t, &asked, &answer, err) : put_texts(t, &asked, &answer, err);
     out->conversations = st == AF_OK;
 done:
     json_decref(system_text);

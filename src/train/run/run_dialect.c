@@ -39,6 +39,8 @@ af_dialect af_dialect_of(const af_yaml *root)
                                           "train_on_completions", NULL};
     if (root->kind == AF_YAML_MAP && af_autotrain_is_file(root))
         return AF_DIALECT_AUTOTRAIN;
+    if (root->kind == AF_YAML_MAP && af_torchtune_is_file(root))
+        return AF_DIALECT_TORCHTUNE;
     if (root->kind != AF_YAML_MAP || af_yaml_get(root, "base_model"))
         return AF_DIALECT_NONE;
     if (af_yaml_get(root, "model"))
@@ -95,6 +97,7 @@ const char *af_dialect_name(af_dialect d)
         [AF_DIALECT_SWIFT] = "ms-swift",
         [AF_DIALECT_UNSLOTH] = "Unsloth",
         [AF_DIALECT_AUTOTRAIN] = "AutoTrain",
+        [AF_DIALECT_TORCHTUNE] = "torchtune",
     };
     return names[d];
 }
@@ -157,6 +160,13 @@ static const char *const autotrain_presets[][2] = {
     {"save_total_limit", "1"},
 };
 
+/* Of torchtune 0.6: its recipes, model builders and torch's optimizers. */
+static const char *const torchtune_presets[][2] = {
+    {"lora_r", "8"},           {"lora_alpha", "16"},         {"sequence_len", "16777216"},
+    {"learning_rate", "1e-3"}, {"lr_scheduler", "constant"}, {"weight_decay_on", "all"},
+    {"max_grad_norm", "0"},    {"save_strategy", "epoch"},
+};
+
 static const char *preset_in(const char *const (*list)[2], size_t n, int i, const char **value)
 {
     *value = (size_t)i < n ? list[i][1] : NULL;
@@ -169,6 +179,8 @@ const char *af_dialect_default(af_dialect d, int i, const char **value)
         return preset_in(unsloth_presets, AF_LEN(unsloth_presets), i, value);
     if (d == AF_DIALECT_AUTOTRAIN)
         return preset_in(autotrain_presets, AF_LEN(autotrain_presets), i, value);
+    if (d == AF_DIALECT_TORCHTUNE)
+        return preset_in(torchtune_presets, AF_LEN(torchtune_presets), i, value);
     if (i < 0 || i >= (int)AF_LEN(presets))
         return NULL;
     *value = d == AF_DIALECT_LLAMA_FACTORY      ? presets[i].factory

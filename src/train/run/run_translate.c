@@ -514,8 +514,8 @@ static af_status check_form(const af_yaml *root, const char *name, af_error *err
         const bool map = root->item[i]->kind == AF_YAML_MAP;
         if (map && af_yaml_get(root->item[i], "_component_"))
             return af_fail(err, AF_EUNSUPPORTED,
-                           "%s:%d: '%s' has a '_component_': run files of torchtune are not "
-                           "supported; 'afinar init MODEL DATASET' writes one",
+                           "%s:%d: '%s' has a '_component_', as in files of torchtune, whose "
+                           "'checkpointer' names the model: there is none",
                            name, root->key_line[i], root->key[i]);
         if (map && root->item[i] == training && af_dialect_of(root) != AF_DIALECT_UNSLOTH)
             return af_fail(err, AF_EUNSUPPORTED,
@@ -532,7 +532,8 @@ af_status af_run_translate(af_yaml **out, const af_yaml *root, af_run_config *ru
 {
     af_arena *mem = &run->mem;
     af_translation t = {.root = root, .mem = mem, .name = name, .run = run, .err = err};
-    af_status st = check_form(root, name, err);
+    const bool torchtune = run->dialect == AF_DIALECT_TORCHTUNE && af_torchtune_is_file(root);
+    af_status st = torchtune ? af_torchtune_join(&t.root, &t) : check_form(root, name, err);
     if (st == AF_OK && (run->dialect == AF_DIALECT_UNSLOTH || run->dialect == AF_DIALECT_AUTOTRAIN))
         st = af_sections_join(&t.root, &t);
     root = t.root;
