@@ -15,6 +15,7 @@
 #include <time.h>
 
 enum {
+    THREADS_MAX = 4096,
     SPIN_NS = 60000, /* longer than the gap between two kernels of a step */
     SPINS = 32,      /* between two looks at the clock */
     PIECES = 8,      /* of a share: the first is half of it */
@@ -163,6 +164,8 @@ void af_pool_free(af_pool *p)
 
 af_status af_pool_new(af_pool **out, int threads, af_error *err)
 {
+    if (threads < 0 || threads > THREADS_MAX)
+        return af_fail(err, AF_EUSAGE, "threads is %d; it must be 0 to %d", threads, THREADS_MAX);
     threads = threads > 0 ? threads : af_cpu_count();
     af_pool *p = af_calloc(1, sizeof *p);
     if (!p)

@@ -54,12 +54,12 @@ af_status af_decoder_embed(af_decoder *d, const int32_t *ids, int64_t count, int
         return af_fail(err, AF_EUSAGE, "pooling %d is not one of 0 to %d", (int)pooling,
                        AF_POOLING_CLS);
     int32_t *table = d->table + d->slots * d->z.table;
-    const int64_t need = (count + d->z.page - 1) / d->z.page;
-    int64_t pages = 0;
+    int64_t need, pages = 0;
     double *sum = af_calloc((uint64_t)af_decoder_width(d), sizeof *sum);
     if (!sum)
         return af_fail_nomem(err, "an embedding", (uint64_t)af_decoder_width(d) * sizeof *sum);
     AF_TRY(af_decode_check_ids(d, ids, count, adapter, err));
+    need = (count + d->z.page - 1) / d->z.page;
     if (need > d->pages.free)
         AF_TRY(af_fail(err, AF_ENOMEM,
                        "no free pages for a text of %" PRId64 " tokens; running requests have them",

@@ -1,6 +1,8 @@
 /* decode_queue.c - requests: checked, copied, queued, given slots and pages, cancelled. */
 #include "decode/decoder.h"
 
+#include <math.h>
+
 void af_decode_seq_free(af_decode_seq *s)
 {
     if (!s)
@@ -35,14 +37,21 @@ static af_status check(const af_decoder *d, const af_decode_request *r, af_error
         return af_fail(err, AF_EUSAGE,
                        "a prompt of %" PRId64 " tokens leaves no space in a context of %" PRId64,
                        r->count, d->context);
+    if (r->min_tokens < 0)
+        return af_fail(err, AF_EUSAGE, "at least %" PRId64 " new tokens are not possible",
+                       r->min_tokens);
     if (r->max_tokens < 0 || r->top_logprobs < -1 || r->top_logprobs > AF_TOP_LOGPROBS_MAX)
         return af_fail(err, AF_EUSAGE,
                        "%" PRId64 " new tokens or %d top log-probabilities are not possible",
                        r->max_tokens, r->top_logprobs);
     if (r->biases < 0 || (r->biases && !r->bias))
         return af_fail(err, AF_EUSAGE, "a request has %d biases, but no list of them", r->biases);
-    for (int i = 0; i < r->biases; i++)
+    for (int i = 0; i < r->biases; i++) {
         AF_TRY(af_model_check_ids(d->m, &r->bias[i].id, 1, err));
+        if (!(r->bias[i].bias < INFINITY)) /* minus infinity forbids a token */
+            return af_fail(err, AF_EUSAGE, "the bias of token %" PRId32 " is %g", r->bias[i].id,
+                           r->bias[i].bias);
+    }
 done:
     return st;
 }

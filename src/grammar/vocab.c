@@ -14,7 +14,10 @@ bool af_vocab_is_stop(const af_grammar_vocab *v, int32_t id)
 af_status af_grammar_vocab_add_stop(af_grammar_vocab *v, int32_t id, af_error *err)
 {
     AF_NEED(err, v);
-    if (id < 0 || af_vocab_is_stop(v, id))
+    if (id < 0 || id >= AF_TOKENIZER_ID_MAX)
+        return af_fail(err, AF_EUSAGE, "token %" PRId32 " is not one of 0 to %d", id,
+                       AF_TOKENIZER_ID_MAX - 1);
+    if (af_vocab_is_stop(v, id))
         return AF_OK;
     int32_t *grown = af_realloc(v->stop, (uint64_t)v->stops + 1, sizeof *grown);
     if (!grown)

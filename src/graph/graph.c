@@ -3,6 +3,7 @@
 #include "graph/backend.h"
 #include "tensor/dtype.h"
 
+#include <math.h>
 #include <stdarg.h>
 
 #define AF_DIM_MAX (INT64_C(1) << 40)
@@ -391,6 +392,8 @@ void af_tensor_set_group(af_tensor *param, double lr_factor, bool decay)
         af_graph_bad(param->graph, "set_group: tensor '%s' is not a parameter", param->name);
     else if (param->graph->optimized)
         af_graph_bad(param->graph, "set_group: '%s' comes after af_graph_optimizer", param->name);
+    else if (!isfinite(lr_factor))
+        af_graph_bad(param->graph, "set_group: the factor of '%s' is %g", param->name, lr_factor);
     param->lr_factor = lr_factor;
     param->decay = decay;
 }

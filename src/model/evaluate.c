@@ -16,6 +16,8 @@ struct af_eval {
 af_status af_eval_new(af_eval **out, af_model *m, int64_t rows, af_error *err)
 {
     AF_NEED(err, out, m);
+    if (rows < 1)
+        return af_fail(err, AF_EUSAGE, "batches of %" PRId64 " tokens are not possible", rows);
     const af_status st = af_model_need_tokens(m, err);
     if (st != AF_OK)
         return st;

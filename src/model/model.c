@@ -38,6 +38,9 @@ done:
 static af_status open_parts(af_model *m, const char *model, const af_model_opts *o, af_error *err)
 {
     af_status st = AF_OK;
+    if ((unsigned)o->compute > AF_COMPUTE_BF16)
+        return af_fail(err, AF_EUSAGE, "compute %d is not one of 0 to %d", (int)o->compute,
+                       AF_COMPUTE_BF16);
     AF_TRY(af_model_resolve_whole(&m->path, model, err));
     AF_TRY(af_device_open(&m->device, o->device ? o->device : "auto", o->threads, err));
     const bool cpu = af_device_is_cpu(m->device);

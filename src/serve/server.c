@@ -30,14 +30,20 @@ static char *alias_of(const char *path)
                       at && at > path + from ? (uint64_t)(at - path) - from : n - from);
 }
 
+/* As much as every clock and poll() of the server can count in milliseconds. */
+static double seconds_of(double given, double usual)
+{
+    return given > 0 ? AF_MIN(given, 1e6) : usual;
+}
+
 static af_status take_opts(af_api *a, const char *model, const af_serve_opts *o, af_error *err)
 {
     af_status st = AF_OK;
     a->o = *o;
     a->o.host = o->host ? o->host : "127.0.0.1";
-    a->o.timeout = o->timeout > 0 ? o->timeout : 3600;
-    a->o.ping_interval = o->ping_interval > 0 ? o->ping_interval : 30;
-    a->o.header_timeout = o->header_timeout > 0 ? o->header_timeout : 10;
+    a->o.timeout = seconds_of(o->timeout, 3600);
+    a->o.ping_interval = seconds_of(o->ping_interval, 30);
+    a->o.header_timeout = seconds_of(o->header_timeout, 10);
     a->o.max_body = o->max_body ? o->max_body : (uint64_t)16 << 20;
     a->loopback = af_api_is_loopback(a->o.host);
     a->started = (int64_t)time(NULL);
@@ -54,6 +60,13 @@ static af_status take_opts(af_api *a, const char *model, const af_serve_opts *o,
     if (o->port < 0 || o->port > 65535)
         AF_TRY(
             af_fail_subject(err, AF_EUSAGE, "port", "the port %d is not from 0 to 65535", o->port));
+    if (!(o->timeout >= 0 && o->ping_interval >= 0 && o->header_timeout >= 0))
+        AF_TRY(af_fail(err, AF_EUSAGE,
+                       "timeouts of %g, %g and %g seconds: none may be below 0 (0: the default)",
+                       o->timeout, o->header_timeout, o->ping_interval));
+    if ((unsigned)o->pooling > AF_POOLING_CLS)
+        AF_TRY(af_fail(err, AF_EUSAGE, "pooling %d is not one of 0 to %d", (int)o->pooling,
+                       AF_POOLING_CLS));
     a->alias = o->alias ? af_strdup(o->alias) : alias_of(model);
     a->model_path = af_strdup(model);
     if (!a->alias || !a->model_path)

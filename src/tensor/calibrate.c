@@ -268,7 +268,7 @@ done:
 void af_grid_encode(int64_t rows, int64_t cols, const af_grid_opts *o, const float *scale,
                     const int32_t *zero, const float *x, int8_t *code)
 {
-    if (!o || !scale || !zero || !x || !code)
+    if (af_grid_count(rows, cols, o) < 0 || !scale || !zero || !x || !code)
         return;
     const float low = o->asymmetric ? 0 : -(float)(1 << (o->bits - 1));
     const float high = low + (float)((1 << o->bits) - 1);
@@ -284,7 +284,7 @@ void af_grid_encode(int64_t rows, int64_t cols, const af_grid_opts *o, const flo
 void af_grid_decode(int64_t rows, int64_t cols, const af_grid_opts *o, const float *scale,
                     const int32_t *zero, const int8_t *code, float *y)
 {
-    if (!o || !scale || !zero || !code || !y)
+    if (af_grid_count(rows, cols, o) < 0 || !scale || !zero || !code || !y)
         return;
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < cols; c++) {

@@ -319,7 +319,7 @@ static bool call_af_grammar_vocab_add_stop(void)
         return false;
     const af_status st = af_grammar_vocab_add_stop(v, -1, NULL);
     af_grammar_vocab_close(v);
-    return st == AF_OK;
+    return st == AF_EUSAGE;
 }
 
 static bool call_af_decode_stream_next(void) /* ids outside the vocabulary are skipped */

@@ -32,6 +32,12 @@ static void test_options_without_a_name_are_errors(void **state)
         CHECK_MSG((call) == AF_EUSAGE && strstr(err.msg, part), "%s: %s", #call, err.msg);         \
     } while (0)
 
+static bool line_hook(void *user, const char *json, uint64_t len)
+{
+    (void)user;
+    return json && len;
+}
+
 /* Lists and numbers in options, and what the message must say. */
 static void test_options_that_cannot_be_are_errors(void **state)
 {
@@ -90,6 +96,85 @@ static void test_options_that_cannot_be_are_errors(void **state)
     free(embedding);
     af_decoder_close(d);
     af_model_close(m);
+}
+
+/* Counts and lengths below 0 or too large to compute with, and what is not a number. */
+static void test_numbers_that_cannot_be_are_errors(void **state)
+{
+    const int32_t id = 1;
+    af_model *m = NULL;
+    af_decoder *d = NULL;
+    af_eval *e;
+    af_eval_result r;
+    af_server *s;
+    af_device *dev;
+    const af_tokenizer *t;
+    af_grammar_vocab *v = NULL;
+    uint64_t ticket;
+    char *text, data[4096];
+    float x[4] = {0};
+    af_error err = {0};
+    (void)state;
+    snprintf(data, sizeof data, "%s", golden("data/train.jsonl"));
+    const af_model_opts cpu = {.device = "cpu", .threads = 1}, kind = {.compute = (af_compute)9};
+    const af_eval_data_opts shorter = {.sequence_len = -1};
+    CHECK_OK(af_model_open(&m, golden("qwen2"), &cpu, &err), err);
+    CHECK_OK(af_decoder_open(&d, m, &(af_decoder_opts){.context = 16}, &err), err);
+    CHECK_OK(af_model_tokenizer(m, &t, &err), err);
+    CHECK_OK(af_grammar_vocab_open(&v, t, &err), err);
+    CHECK_OK(af_model_logits_of(m, &id, 0, x, &err), err);
+    REFUSED("-1 tokens are not possible", af_model_logits_of(m, &id, -1, x, &err));
+    REFUSED("batches of 0 tokens", af_eval_new(&e, m, 0, &err));
+    CHECK_OK(af_eval_new(&e, m, 16, &err), err);
+    REFUSED("-2 tokens are not possible", af_eval_add(e, (af_token_row){&id, &id, -2}, &err));
+    REFUSED("sequence_len is -1", af_model_eval_dataset(m, data, &shorter, &r, &err));
+    REFUSED("sequence_len is -1", af_eval_data_check(data, &shorter, &err));
+    REFUSED("longer than the context", af_decoder_embed(d, &id, INT64_MAX, 0, 0, x, &err));
+    const af_logit_bias nan = {1, NAN};
+    const af_decode_request biased = {.ids = &id, .count = 1, .bias = &nan, .biases = 1},
+                            least = {.ids = &id, .count = 1, .min_tokens = -1};
+    REFUSED("the bias of token 1 is nan", af_decoder_submit(d, &biased, &ticket, &err));
+    REFUSED("at least -1 new tokens", af_decoder_submit(d, &least, &ticket, &err));
+    REFUSED("a text of -1 tokens", af_tokenizer_decode(t, &text, NULL, &id, -1, false, &err));
+    REFUSED("token -1 is not", af_grammar_vocab_add_stop(v, -1, &err));
+    REFUSED("at most -1 records", af_data_records(data, NULL, NULL, -1, line_hook, NULL, &err));
+    REFUSED("threads is -1; it must be 0 to 4096", af_device_open(&dev, "cpu", -1, &err));
+    REFUSED("compute 9", af_model_open(&m, golden("qwen2"), &kind, &err));
+    REFUSED("none may be below 0",
+            af_server_open(&s, golden("qwen2"), &(af_serve_opts){.timeout = -1}, &err));
+    REFUSED("pooling 7", af_server_open(&s, golden("qwen2"), &(af_serve_opts){.pooling = 7}, &err));
+    af_eval_free(e);
+    af_grammar_vocab_close(v);
+    af_decoder_close(d);
+    af_model_close(m);
+}
+
+static void test_schedules_of_impossible_numbers(void **state)
+{
+    af_schedule s;
+    int8_t code[4] = {0};
+    float x[4] = {1, 2, 3, 4}, scale[4] = {1, 1, 1, 1};
+    const int32_t zero[4] = {0};
+    af_error err = {0};
+    (void)state;
+    const af_schedule_opts power = {.name = "polynomial", .peak = 1, .steps = 9, .power = NAN},
+                           cycles = {.name = "cosine_with_restarts", .peak = 1, .cycles = -1},
+                           gamma = {.name = "step", .peak = 1, .steps = 9, .gamma = INFINITY},
+                           far = {.name = "rex", .peak = 1, .steps = INT64_MAX},
+                           ok = {.name = "rex", .peak = 1, .steps = 9, .warmup = 2};
+    REFUSED("power nan", af_schedule_init(&s, &power, &err));
+    REFUSED("-1 cycles", af_schedule_init(&s, &cycles, &err));
+    REFUSED("gamma inf", af_schedule_init(&s, &gamma, &err));
+    REFUSED("none may be above", af_schedule_init(&s, &far, &err));
+    CHECK_OK(af_schedule_init(&s, &ok, &err), err);
+    assert_true(af_schedule_lr(&s, INT64_MAX) == 0 && af_schedule_lr(&s, INT64_MIN) > 0);
+    /* grids that cannot be: nothing is written */
+    af_grid_encode(2, 2, &(af_grid_opts){.bits = 99}, scale, zero, x, code);
+    af_grid_encode(2, 2, &(af_grid_opts){.bits = 8, .split = AF_SPLIT_GROUP}, scale, zero, x, code);
+    assert_int_equal(code[3], 0);
+    af_grid_decode(2, 2, &(af_grid_opts){.bits = 8, .split = AF_SPLIT_GROUP, .group = -1}, scale,
+                   zero, code, x);
+    assert_true(x[3] == 4);
 }
 
 /* What a C++ program passes for an empty string_view. */
@@ -173,6 +258,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_options_without_a_name_are_errors),
         cmocka_unit_test(test_options_that_cannot_be_are_errors),
+        cmocka_unit_test(test_numbers_that_cannot_be_are_errors),
+        cmocka_unit_test(test_schedules_of_impossible_numbers),
         cmocka_unit_test(test_a_text_of_no_bytes_may_be_null),
         cmocka_unit_test(test_inspect_needs_no_options),
         cmocka_unit_test(test_records_are_whole_without_a_length),

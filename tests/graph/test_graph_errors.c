@@ -4,6 +4,8 @@
 
 #include "afinar/graph.h"
 
+#include <math.h>
+
 #define LEN(a) (int)(sizeof(a) / sizeof((a)[0]))
 
 static af_device *device;
@@ -128,6 +130,52 @@ static void frozen_row(af_graph *g)
     af_embedding_frozen_row(g, af_embedding(g, I32(3, 0), F32(8, 2), AF_DTYPE_F32), 8);
 }
 static void frozen_row_of_nothing(af_graph *g) { af_embedding_frozen_row(g, F32(3, 4), 1); }
+/* Sizes whose sums and products do not fit, and what is not a number. */
+static void rope_heads(af_graph *g)
+{
+    af_rope(g, F32(3, 24), I32(3, 0), NULL,
+            &(af_rope_opts){.heads = INT32_MAX, .kv_heads = INT32_MAX, .head_dim = INT32_MAX});
+}
+static void rope_negative(af_graph *g)
+{
+    af_rope(g, F32(3, 24), I32(3, 0), NULL,
+            &(af_rope_opts){.heads = -1, .kv_heads = 2, .head_dim = 8});
+}
+static void attention_heads(af_graph *g)
+{
+    af_attention(
+        g, F32(3, 24), I32(2, 0),
+        &(af_attention_opts){.heads = INT32_MAX, .kv_heads = INT32_MAX, .head_dim = INT32_MAX});
+}
+static void attention_cap(af_graph *g)
+{
+    af_attention(g, F32(3, 24), I32(2, 0),
+                 &(af_attention_opts){.heads = 1, .kv_heads = 1, .head_dim = 8, .softcap = NAN});
+}
+static void adapter_part(af_graph *g, af_adapter_part part)
+{
+    af_tensor *b = af_graph_param(g, "b", AF_DTYPE_F32, 1, (int64_t[]){16});
+    af_linear(g, F32(3, 4),
+              &(af_linear_opts){.weight = {F32(8, 4)},
+                                .pieces = 1,
+                                .a = F32(2, 4),
+                                .b = b,
+                                .part = {part},
+                                .parts = 1});
+}
+static void adapter_rank(af_graph *g) { adapter_part(g, (af_adapter_part){0, 8, INT32_MAX, 2, 1}); }
+static void adapter_rows(af_graph *g)
+{
+    adapter_part(g, (af_adapter_part){INT64_MAX, INT64_MAX, 0, 2, 1});
+}
+static void head_smoothing(af_graph *g)
+{
+    af_head_loss(g, F32(3, 4), F32(8, 4), I32(3, 0), &(af_head_opts){.smoothing = NAN});
+}
+static void group_factor(af_graph *g)
+{
+    af_tensor_set_group(af_graph_param(g, "w", AF_DTYPE_F32, 1, (int64_t[]){3}), NAN, true);
+}
 static void another_graph(af_graph *g)
 {
     af_graph *other;
@@ -206,6 +254,14 @@ static void test_a_wrong_call_gives_a_message_with_both_values(void **state)
         {"an input bound", bind_an_input, {"'x'", "not a weight"}},
         {"a frozen row past the end", frozen_row, {"row 8", "table"}},
         {"a frozen row of no table", frozen_row_of_nothing, {"row 1", "'x'"}},
+        {"rope: heads beyond all columns", rope_heads, {"2147483647", "[3 x 24]"}},
+        {"rope: heads below zero", rope_negative, {"-1", "[3 x 24]"}},
+        {"attention: heads beyond all columns", attention_heads, {"2147483647", "[3 x 24]"}},
+        {"attention: a cap that is not a number", attention_cap, {"nan", "cap"}},
+        {"adapter: ranks beyond the end", adapter_rank, {"2147483647", "of 2"}},
+        {"adapter: rows beyond the end", adapter_rows, {"9223372036854775807", "of 8"}},
+        {"smoothing that is not a number", head_smoothing, {"nan", "smoothing"}},
+        {"a factor that is not a number", group_factor, {"nan", "'w'"}},
         {"another graph's tensor", another_graph, {"'strange'", "another graph"}},
         {"a chain of faults", the_first_one_counts, {"[3 x 4]", "[3 x 5]"}},
     };

@@ -383,6 +383,8 @@ af_status af_tokenizer_decode(const af_tokenizer *t, char **text, uint64_t *len,
     af_status st = AF_OK;
     list l = {.err = err};
     af_buf out = {0};
+    if (n < 0)
+        return af_fail(err, AF_EUSAGE, "a text of %" PRId64 " tokens is not possible", n);
     for (int64_t i = 0; i < n; i++) {
         uint64_t size;
         const char *s = af_tokenizer_token(t, ids[i], &size);

@@ -20,6 +20,7 @@
  */
 #include "ops/attention/attention_both.h"
 #include "ops/attention/attention_in.h"
+#include "ops/rope/rope_in.h"
 #include "tensor/dtype.h"
 
 #include <math.h>
@@ -30,7 +31,7 @@ static bool check(af_graph *g, const char *name, const af_tensor *qkv, const af_
     char a[96];
     if (af_graph_refuses_opts(g, name, o))
         return false;
-    const int64_t width = (int64_t)(o->heads + 2 * o->kv_heads) * o->head_dim;
+    const int64_t width = af_qkv_columns(o->heads, o->kv_heads, o->head_dim);
     if (o->heads < 1 || o->kv_heads < 1 || o->head_dim < 1 || o->heads % o->kv_heads)
         af_graph_bad(g, "%s: %d heads of %d cannot share %d kv heads", name, o->heads, o->head_dim,
                      o->kv_heads);
@@ -40,8 +41,9 @@ static bool check(af_graph *g, const char *name, const af_tensor *qkv, const af_
     else if (bounds->dtype != AF_DTYPE_I32 || bounds->ndim != 1 || bounds->dim[0] < 1)
         af_graph_bad(g, "%s: bounds are %s, not i32 [S+1]", name,
                      af_shape_text(bounds, a, sizeof a));
-    else if (o->window < 0 || o->softcap < 0)
-        af_graph_bad(g, "%s: window %d or soft cap %g is negative", name, o->window, o->softcap);
+    else if (o->window < 0 || !(o->softcap >= 0))
+        af_graph_bad(g, "%s: window %d or soft cap %g is not possible", name, o->window,
+                     o->softcap);
     else if (o->chunk < 0 || (o->chunk && (o->window || strcmp(name, "attention") == 0)))
         af_graph_bad(g, "%s: chunks of %d need a cache, and no window", name, o->chunk);
     else if (o->window && !o->causal)

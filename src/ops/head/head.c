@@ -45,7 +45,7 @@ static bool check(af_graph *g, const af_tensor *h, const af_tensor *w, const af_
                                o->row_weight->ndim != 1 || o->row_weight->dim[0] != h->dim[0]))
         af_graph_bad(g, "head_loss: row weights %s do not fit h %s, or there is a scale, too",
                      af_shape_text(o->row_weight, a, sizeof a), af_shape_text(h, b, sizeof b));
-    else if (o->softcap < 0 || o->smoothing < 0 || o->smoothing >= 1 || o->chunk_rows < 0)
+    else if (!(o->softcap >= 0 && o->smoothing >= 0 && o->smoothing < 1) || o->chunk_rows < 0)
         af_graph_bad(g,
                      "head_loss: soft cap %g, smoothing %g or chunk of %" PRId64
                      " rows is outside its range",

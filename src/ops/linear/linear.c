@@ -100,14 +100,18 @@ static bool check_adapter(af_graph *g, const af_linear_opts *o, int64_t I, int64
     }
     for (int p = 0; p < o->parts; p++) {
         const af_adapter_part *q = &o->part[p];
+        if (q->rank < 1 || q->rank_from < 0 || q->rank_from > o->a->dim[0] - q->rank)
+            af_graph_bad(g, "linear: adapter part %d has %d ranks from %d on of %" PRId64, p,
+                         q->rank, q->rank_from, o->a->dim[0]);
+        else if (q->out_from < 0 || q->out_rows < 0 || q->out_rows > O ||
+                 q->out_from > O - q->out_rows)
+            af_graph_bad(g,
+                         "linear: adapter part %d has %" PRId64 " output rows from %" PRId64
+                         " on of %" PRId64,
+                         p, q->out_rows, q->out_from, O);
+        if (af_graph_failed(g))
+            return false;
         count += q->out_rows * q->rank;
-        if (q->rank < 1 || q->rank_from < 0 || q->rank_from + q->rank > o->a->dim[0])
-            af_graph_bad(g, "linear: adapter part %d has ranks %d to %d of %" PRId64, p,
-                         q->rank_from, q->rank_from + q->rank, o->a->dim[0]);
-        else if (q->out_from < 0 || q->out_rows < 0 || q->out_from + q->out_rows > O)
-            af_graph_bad(
-                g, "linear: adapter part %d has output rows %" PRId64 " to %" PRId64 " of %" PRId64,
-                p, q->out_from, q->out_from + q->out_rows, O);
         for (int k = 0; k < p; k++)
             if (q->rank_from < o->part[k].rank_from + o->part[k].rank &&
                 o->part[k].rank_from < q->rank_from + q->rank)

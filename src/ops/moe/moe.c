@@ -215,6 +215,9 @@ af_tensor *af_moe_ffn(af_graph *g, af_tensor *x, af_tensor *weights, af_tensor *
         !check(g, x, weights, index, o->gate_up.weight, o->down.weight, o->plain))
         return af_graph_dummy(g);
     const int64_t X = o->gate_up.weight->dim[0];
+    if (o->identity < 0 || !(o->clamp >= 0))
+        return af_graph_bad(g, "moe_ffn: %d identity experts or a clamp of %g", o->identity,
+                            o->clamp);
     af_tensor *own = o->identity ? take_identity(g, &weights, &index, X) : NULL;
     const af_moe_lists lists = make_lists(g, index, X);
     af_tensor *h = af_moe_linear(g, x, &lists, &o->gate_up);

@@ -42,7 +42,7 @@ static bool check_shapes(af_graph *g, const af_tensor *qkv, const af_tensor *pos
     char a[96], b[96];
     if (af_graph_refuses_opts(g, "rope", o))
         return false;
-    const int64_t width = (int64_t)(o->heads + 2 * o->kv_heads) * o->head_dim;
+    const int64_t width = af_qkv_columns(o->heads, o->kv_heads, o->head_dim);
     const int rotary = o->rotary_dim ? o->rotary_dim : o->head_dim;
     if (!af_dtype_is_float(qkv->dtype) || qkv->ndim != 2 || af_last(qkv) != width)
         af_graph_bad(g, "rope: qkv is %s, but (%d + 2*%d) heads of %d make %" PRId64 " columns",

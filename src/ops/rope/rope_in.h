@@ -14,6 +14,14 @@ typedef struct af_rope_inputs {
 
 af_rope_inputs af_rope_in(const af_node *n);
 
+/* Columns of queries, keys and values; -1 for sizes that cannot be. */
+static inline int64_t af_qkv_columns(int heads, int kv_heads, int head_dim)
+{
+    const int64_t all = (int64_t)heads + 2 * (int64_t)kv_heads;
+    return heads < 0 || kv_heads < 0 || head_dim < 1 || all > INT64_MAX / head_dim ? -1
+                                                                                   : all * head_dim;
+}
+
 /* Where the i-th rotated pair of a head lies. */
 static inline int64_t af_rope_first(const af_node *n, int64_t i)
 {

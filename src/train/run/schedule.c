@@ -11,6 +11,8 @@
 #define ONE_CYCLE_END   1e4  /* ... and ends this much lower still */
 #define EXPONENTIAL_END 0.01
 
+static const int64_t STEPS_MAX = INT64_C(1) << 52; /* sums of them fit, also in a double */
+
 static const struct {
     const char *name;
     af_schedule_kind kind;
@@ -89,6 +91,17 @@ af_status af_schedule_init(af_schedule *out, const af_schedule_opts *o, af_error
                        "schedule %s: rate %g, %" PRId64 " steps, warm-up %" PRId64
                        ": none may be below 0",
                        o->name, o->peak, o->steps, o->warmup);
+    if (!(isfinite(o->peak) && isfinite(o->power) && o->power >= 0 && isfinite(o->cycles) &&
+          o->cycles >= 0 && isfinite(o->gamma) && o->gamma >= 0))
+        return af_fail(err, AF_EUSAGE,
+                       "schedule %s: rate %g, power %g, %g cycles and gamma %g must be finite "
+                       "and not below 0",
+                       o->name, o->peak, o->power, o->cycles, o->gamma);
+    if (o->steps > STEPS_MAX || o->warmup > STEPS_MAX || o->decay_steps > STEPS_MAX)
+        return af_fail(err, AF_EUSAGE,
+                       "schedule %s: %" PRId64 " steps, warm-up %" PRId64 ", decay %" PRId64
+                       ": none may be above %" PRId64,
+                       o->name, o->steps, o->warmup, o->decay_steps, STEPS_MAX);
     if (!(o->min_ratio >= 0 && o->min_ratio <= 1))
         return af_fail(err, AF_EUSAGE, "schedule %s: the floor is %g of the peak, not 0 to 1",
                        o->name, o->min_ratio);
@@ -260,5 +273,5 @@ static double factor_of(const af_schedule *s, int64_t step)
 
 double af_schedule_lr(const af_schedule *s, int64_t step)
 {
-    return s ? s->o.peak * fmax(factor_of(s, AF_MAX(step, 0)), 0) : 0;
+    return s ? s->o.peak * fmax(factor_of(s, AF_MIN(AF_MAX(step, 0), STEPS_MAX)), 0) : 0;
 }

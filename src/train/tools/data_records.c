@@ -37,6 +37,8 @@ af_status af_data_records(const char *path, const char *config, const char *spli
                           af_data_line_hook *hook, void *user, af_error *err)
 {
     AF_NEED(err, path, hook);
+    if (limit < 0)
+        return af_fail(err, AF_EUSAGE, "at most %" PRId64 " records are not possible", limit);
     af_error unread;
     char **files = NULL;
     int n = 0, held_out = 0;

@@ -129,6 +129,8 @@ af_status af_data_preview(const char *run_file, const char *const *overrides, in
                           int64_t most, af_data_hook *hook, void *user, af_error *err)
 {
     AF_NEED(err, run_file, overrides || !count, hook);
+    if (most < 0)
+        return af_fail(err, AF_EUSAGE, "at most %" PRId64 " records are not possible", most);
     data_tool t;
     af_error unread;
     err = af_error_or(err, &unread);

@@ -15,6 +15,9 @@ static af_status dataset_list(af_yaml **out, af_arena *mem, const char *path,
                               const af_eval_data_opts *o, af_error *err)
 {
     af_buf text = {0};
+    if (o && o->sequence_len < 0)
+        return af_fail(err, AF_EUSAGE, "sequence_len is %" PRId64 "; it must be 0 or more",
+                       o->sequence_len);
     if (*path == '{') { /* the entry itself, as in a run file */
         af_buf_printf(&text, "- %s\n", path);
     } else {

@@ -297,12 +297,14 @@ static af_status take_ranks(plan_table *a, const af_plan_ranks *r, af_error *err
     if (!r)
         return AF_OK;
     if (r->ranks < 1 || r->ranks & (r->ranks - 1) || r->ranks_per_node < 0 ||
-        r->ranks_per_node > r->ranks || r->ranks_per_node & (r->ranks_per_node - 1) ||
-        r->bandwidth < 0 || r->bandwidth_far < 0)
+        r->ranks_per_node > r->ranks || r->ranks_per_node & (r->ranks_per_node - 1))
         return af_fail(err, AF_EUSAGE,
                        "%d ranks, %d on a machine: both must be powers of two, the second at most "
                        "the first",
                        r->ranks, r->ranks_per_node);
+    if (!(r->bandwidth >= 0 && r->bandwidth_far >= 0))
+        return af_fail(err, AF_EUSAGE, "a bandwidth of %g and %g bytes per second is not possible",
+                       r->bandwidth, r->bandwidth_far);
     a->ranks = *r;
     a->ranks.ranks_per_node = r->ranks_per_node ? r->ranks_per_node : r->ranks;
     a->ranks.bandwidth = r->bandwidth > 0 ? r->bandwidth : 10e9;
