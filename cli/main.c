@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <unistd.h>
 
 static void usage(FILE *f)
@@ -93,6 +94,7 @@ int main(int argc, char **argv)
 {
     if (!reserve_streams())
         return AF_EXIT_FAILED;
+    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of the write */
     if (argc < 2) {
         usage(stderr);
         return AF_EXIT_USAGE;

@@ -62,6 +62,12 @@ grep -q '^exact_match 0.7692  answers 39  left out 1  tokens ' "$tmp/out" || fai
 
 run eval "$base" --data "$tmp/data.jsonl" --generate -o "$tmp/answers.jsonl" >/dev/null && fail "an existing file is overwritten"
 grep -q "answers.jsonl" "$tmp/err" || fail "an existing file: $(cat "$tmp/err")"
+odd="$tmp/two
+lines, \"it's\" \\n"
+cp "$tmp/data.jsonl" "$odd.jsonl"
+run eval "$base" --data "$odd.jsonl" --sequence-len 200 >"$tmp/out" || fail "a path with quotes and a new line: $(cat "$tmp/err")"
+run eval "$base" --data "$odd.jsonl" --type "it's" >/dev/null && fail "a type with a quote passes"
+grep -q "it's" "$tmp/err" || fail "a type with a quote: $(cat "$tmp/err")"
 printf '{"text": "no prompt at all"}\n' >"$tmp/text.jsonl"
 run eval "$base" --data "$tmp/text.jsonl" --generate >/dev/null && fail "records without prompts pass"
 grep -q "none of the 1 records of '$tmp/text.jsonl' has a prompt and an answer" "$tmp/err" || fail "$(cat "$tmp/err")"

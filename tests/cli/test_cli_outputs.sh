@@ -314,6 +314,11 @@ for sig in TERM INT; do
     done
 done
 
+# a limit on the size of files: an error of the write, not a signal
+(ulimit -f 20; "$AFINAR" quantize "$llama" -o "$tmp/limit.gguf" --type f32 -q > /dev/null 2> "$tmp/err")
+[ $? = 1 ] && grep -q "File too large" "$tmp/err" || fail "ulimit -f: $(cat "$tmp/err")"
+[ ! -e "$tmp/limit.gguf" ] && [ -z "$(temporary)" ] || fail "ulimit -f left: $(ls -A "$tmp")"
+
 # a model or a token cache that becomes shorter while it is in use: one sentence, exit 1, no temporary files
 lost() { # FILE COMMAND...: it is cut while the command runs
     : > "$tmp/stdout" # not the lines of an earlier run

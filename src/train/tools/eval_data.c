@@ -6,6 +6,7 @@
 #include "data/shape/data_source.h"
 #include "data/store/dataset.h"
 #include "data/store/pair_row.h"
+#include "train/run/run_keys.h"
 
 static const char location[] = "command line";
 enum { SEQUENCE_LEN = 2048 }; /* where the options say nothing */
@@ -21,13 +22,14 @@ static af_status dataset_list(af_yaml **out, af_arena *mem, const char *path,
     if (*path == '{') { /* the entry itself, as in a run file */
         af_buf_printf(&text, "- %s\n", path);
     } else {
-        af_buf_str(&text, "- path: '");
-        for (const char *p = path; *p; p++) /* a quote inside quotes is written twice */
-            af_buf_printf(&text, *p == '\'' ? "%c'" : "%c", *p);
-        af_buf_str(&text, "'\n");
+        af_buf_str(&text, "- path: ");
+        af_put_quoted(&text, path);
+        if (o && o->type) {
+            af_buf_str(&text, "\n  type: ");
+            af_put_quoted(&text, o->type);
+        }
+        af_buf_char(&text, '\n');
     }
-    if (o && o->type && *path != '{')
-        af_buf_printf(&text, "  type: '%s'\n", o->type);
     const af_status st = text.bad ? af_fail_nomem(err, "a path", strlen(path))
                                   : af_yaml_parse(out, mem, text.data, text.len, location, err);
     if (st == AF_OK)
