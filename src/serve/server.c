@@ -243,6 +243,8 @@ static af_status open_engine(af_server *s, const af_serve_opts *o, af_error *err
     a->context = counts.context;
     a->parallel = counts.sequences;
     a->vocab = af_model_vocab(s->model);
+    a->arch = af_model_arch(s->model);
+    a->params = af_model_params(s->model);
     a->width = af_decoder_width(d);
     AF_TRY(add_adapters(s, d, o, err));
     if (a->run && a->o.run->adapter)

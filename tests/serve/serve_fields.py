@@ -179,6 +179,49 @@ def check_functions(s):
         check(status == 400 and r["error"]["param"] == field, "%s: %s" % (field, r))
 
 
+def check_ollama(s):
+    """Ollama's API says the same in its own words."""
+    def lines(path, **body):
+        status, head, text = s.raw("POST", path, json.dumps(dict(body, model="base")))
+        check(status == 200 and head["Content-Type"] == "application/x-ndjson", "lines of %s" % path)
+        return [json.loads(l) for l in text.decode().splitlines()]
+
+    few = {"num_predict": 6, "temperature": 0}
+    want = s.post(CHAT, messages=HI, max_tokens=6, temperature=0)[1]
+    text = want["choices"][0]["message"]["content"]
+    a = s.post("/api/chat", model="base:latest", messages=HI, stream=False, options=few)[1]
+    check(a["message"] == {"role": "assistant", "content": text} and (a["done"], a["done_reason"]) == (True, "length"), "chat: %s" % a)
+    check((a["prompt_eval_count"], a["eval_count"]) == (want["usage"]["prompt_tokens"], 6) and a["total_duration"] > a["eval_duration"] > 0, "counts: %s" % a)
+    got = lines("/api/chat", messages=HI, options=few)
+    check("".join(l["message"]["content"] for l in got) == text and [l["done"] for l in got] == [False] * (len(got) - 1) + [True], "a stream: %s" % got)
+    got = lines("/api/generate", prompt="Hi", options=few)
+    check("".join(l["response"] for l in got) == text and got[-1]["done_reason"] == "length", "generate: %s" % got)
+    raw = s.post(TEXT, prompt="Hi", max_tokens=6, temperature=0)[1]["choices"][0]["text"]
+    check(s.post("/api/generate", prompt="Hi", raw=True, stream=False, options=few)[1]["response"] == raw, "raw")
+    for path in ("/api/generate", "/api/chat"):
+        check(s.post(path, model="base")[1]["done_reason"] == "load", "%s without a text" % path)
+    schema = {"type": "object", "properties": {"city": {"enum": ["Rome"]}}, "required": ["city"]}
+    check(json.loads(s.post("/api/chat", messages=HI, format=schema, stream=False)[1]["message"]["content"]) == {"city": "Rome"}, "a schema")
+    # ids of earlier calls follow their order
+    old = HI + [{"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "weather", "arguments": {"city": "Oslo"}}}]},
+                {"role": "tool", "tool_name": "weather", "content": "snow"}]
+    new = HI + [{"role": "assistant", "content": "", "tool_calls": [{"id": "call00000", "type": "function", "function": {"name": "weather", "arguments": {"city": "Oslo"}}}]},
+                {"role": "tool", "tool_call_id": "call00000", "content": "snow"}]
+    a = s.post("/api/chat", messages=old, stream=False, options=few)[1]
+    b = s.post(CHAT, messages=new, max_tokens=6, temperature=0)[1]
+    check((a["message"]["content"], a["prompt_eval_count"]) == (b["choices"][0]["message"]["content"], b["usage"]["prompt_tokens"]), "earlier calls: %s" % a)
+    names = [m["name"] for m in s.ask("GET", "/api/tags")[1]["models"]]
+    check(names == ["base"] and s.ask("GET", "/api/ps")[1]["models"][0]["context_length"] == 256 and "version" in s.ask("GET", "/api/version")[1], "models: %s" % names)
+    show = s.post("/api/show", name="base")[1]
+    check(show["model_info"]["qwen2.context_length"] == 256 and "completion" in show["capabilities"], "show: %s" % show)
+    vectors = [d["embedding"] for d in s.post("/v1/embeddings", input=["a", "b"])[1]["data"]]
+    check(s.post("/api/embed", input=["a", "b"])[1]["embeddings"] == vectors and s.post("/api/embeddings", prompt="b")[1]["embedding"] == vectors[1], "embeddings")
+    for word, status, body in (("model 'x'", 404, {"model": "x"}), ("mirostat", 400, {"options": {"mirostat": 1}}), ("images", 400, {"messages": [dict(HI[0], images=["a"])]}),
+                               ("format", 400, {"format": 3}), ("think", 400, {"think": 3})):
+        code, r = s.post("/api/chat", **dict({"messages": HI}, **body))
+        check(code == status and word in r["error"], "%s: %s" % (word, r))
+
+
 def check_channels(s):
     """Messages of gpt-oss: a constrained answer begins in the last one, which the grammar ends here."""
     next_one = "<|end|><|start|>assistant<|channel|>"
@@ -306,6 +349,24 @@ def check_marks(folder):
         check(s.stop()[0] == 0, "exit status")
 
 
+def check_ollama_parts(folder):
+    """Thoughts and calls; these have objects."""
+    call = ["<tool_call>", '{"name": "weather", "arguments": {"city": "Rome"}}', "</tool_call>"]
+    thought = ["<think>", "Hm.", "</think>"]
+    words = ["<|endoftext|>", "user", "assistant", "Hi", "Yes."] + thought + call
+    write_model(folder, words, ["assistant"] + thought + ["Yes."] + call, "{% for m in messages %}{{ m.content }}{% endfor %}assistant")
+    s = Server("--alias", "base", model=folder)
+    body = dict(messages=HI, tools=TOOLS, options={"temperature": 0})
+    m = s.post("/api/chat", stream=False, **body)[1]["message"]
+    check((m["thinking"], m["content"]) == ("Hm.", "Yes.") and
+          [c["function"] for c in m["tool_calls"]] == [{"name": "weather", "arguments": {"city": "Rome"}}], "thought, text, call: %s" % m)
+    got = [json.loads(l)["message"] for l in s.raw("POST", "/api/chat", json.dumps(body))[2].decode().splitlines()]
+    for name in ("thinking", "content"):
+        check("".join(l.get(name, "") for l in got) == m[name], "%s of a stream: %s" % (name, got))
+    check([c["function"] for l in got for c in l.get("tool_calls", [])] == [c["function"] for c in m["tool_calls"]], "calls of a stream: %s" % got)
+    check(s.stop()[0] == 0, "exit status")
+
+
 def check_scores(s):
     """Cosines of the vectors of /v1/embeddings."""
     texts = ["Hello there", "a cat", "the dog and the cat", "a cat"]
@@ -363,9 +424,10 @@ def main():
         run((check_infill, check_infill_of_editors), model=infill_model(folder))
     with tempfile.TemporaryDirectory() as folder:
         check_marks(folder)
+        check_ollama_parts(folder)
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "own.jinja")
-        for template, parts in ((TEMPLATE, (check_channels, check_thinking)), (CALLS, (check_functions,))):
+        for template, parts in ((TEMPLATE, (check_channels, check_thinking)), (CALLS, (check_functions, check_ollama))):
             with open(path, "w") as f:
                 f.write(template)
             run(parts, "--chat-template", path)

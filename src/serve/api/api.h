@@ -71,6 +71,8 @@ typedef struct af_api {
     unsigned form;   /* how it reads messages: see af_template_form */
     bool headless;   /* the model has no head: embeddings alone */
     char *model_path;
+    const char *arch; /* the model's, "llama" */
+    int64_t params;
     int64_t context, vocab, width;
     int parallel;
     int64_t started; /* seconds since 1970 */
@@ -132,6 +134,9 @@ af_api_endpoint af_api_chat, af_api_completions, af_api_llama_completion, af_api
 af_api_endpoint af_api_embeddings, af_api_score, af_api_rerank;
 af_api_endpoint af_api_responses, af_api_response, af_api_delete_response, af_api_response_count;
 af_api_endpoint af_api_messages, af_api_message_count;
+af_api_endpoint af_api_ollama_chat, af_api_ollama_generate, af_api_ollama_embed;
+af_api_endpoint af_api_ollama_embeddings, af_api_ollama_tags, af_api_ollama_ps;
+af_api_endpoint af_api_ollama_show, af_api_ollama_version;
 af_api_endpoint af_api_load_adapter, af_api_unload_adapter;
 af_api_endpoint af_api_page;
 af_api_endpoint af_api_run, af_api_run_metrics, af_api_run_events;

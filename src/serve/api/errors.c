@@ -1,4 +1,4 @@
-/* errors.c - {"error": {...}} as the clients of OpenAI and of Anthropic expect it. */
+/* errors.c - {"error": {...}} as the clients of OpenAI, Anthropic and Ollama expect it. */
 #include "serve/api/api.h"
 
 #include <stdarg.h>
@@ -32,10 +32,17 @@ void af_api_message_error(af_buf *b, int status, const char *message)
     af_buf_str(b, "}}");
 }
 
-static bool is_for_messages(const af_httpd_call *c)
+static bool is_for(const af_httpd_call *c, const char *path)
 {
-    static const char path[] = "/v1/messages";
-    return strncmp(af_httpd_head(c)->path, path, sizeof path - 1) == 0;
+    return strncmp(af_httpd_head(c)->path, path, strlen(path)) == 0;
+}
+
+/* Ollama's. */
+static void out_plain_error(af_buf *b, const char *message)
+{
+    af_buf_str(b, "{\"error\":");
+    af_out_cstring(b, message);
+    af_buf_char(b, '}');
 }
 
 char *af_api_error_body(int status, const char *why)
@@ -68,8 +75,10 @@ void af_api_refuse(af_httpd_call *c, int status, const char *code, const char *p
     va_end(ap);
     if (status == 503)
         af_httpd_add_header(c, "Retry-After: 5");
-    if (is_for_messages(c))
+    if (is_for(c, "/v1/messages"))
         af_api_message_error(&b, status, message);
+    else if (is_for(c, "/api/"))
+        out_plain_error(&b, message);
     else
         af_api_error_object(&b, status, code, param, message);
     af_httpd_answer(c, status, "application/json", b.data ? b.data : "", b.len);

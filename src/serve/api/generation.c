@@ -184,7 +184,7 @@ static void begin(af_serve_task *t, af_decoder *d)
 static void ping(af_generation *g)
 {
     const char *text = g->form->ping ? g->form->ping : ": ping\n\n";
-    if (g->stream && af_httpd_quiet(g->call) > g->api->o.ping_interval)
+    if (g->stream && *text && af_httpd_quiet(g->call) > g->api->o.ping_interval)
         af_httpd_stream_send(g->call, text, strlen(text));
 }
 
@@ -365,7 +365,7 @@ done:
     return st;
 }
 
-static void generate(af_api *a, af_httpd_call *call, const json_t *body, const af_answer_form *form)
+void af_generate(af_api *a, af_httpd_call *call, const json_t *body, const af_answer_form *form)
 {
     af_status st = AF_OK;
     af_api_fault f = {0};
@@ -385,32 +385,32 @@ done:
 
 void af_api_chat(af_api *a, af_httpd_call *c, const json_t *body)
 {
-    generate(a, c, body, &af_form_chat);
+    af_generate(a, c, body, &af_form_chat);
 }
 
 void af_api_completions(af_api *a, af_httpd_call *c, const json_t *body)
 {
-    generate(a, c, body, &af_form_text);
+    af_generate(a, c, body, &af_form_text);
 }
 
 void af_api_llama_completion(af_api *a, af_httpd_call *c, const json_t *body)
 {
-    generate(a, c, body, &af_form_llama);
+    af_generate(a, c, body, &af_form_llama);
 }
 
 void af_api_infill(af_api *a, af_httpd_call *c, const json_t *body)
 {
-    generate(a, c, body, &af_form_infill);
+    af_generate(a, c, body, &af_form_infill);
 }
 
 void af_api_responses(af_api *a, af_httpd_call *c, const json_t *body)
 {
-    generate(a, c, body, &af_form_responses);
+    af_generate(a, c, body, &af_form_responses);
 }
 
 void af_api_messages(af_api *a, af_httpd_call *c, const json_t *body)
 {
-    generate(a, c, body, &af_form_messages);
+    af_generate(a, c, body, &af_form_messages);
 }
 
 /* ---- prompts that are counted alone ---- */

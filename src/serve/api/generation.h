@@ -53,7 +53,7 @@ typedef struct af_answer_form {
     void (*piece)(af_choice *c);     /* new text, or the end */
     void (*call)(af_choice *c, const af_tool_call *call);
     void (*end)(af_generation *g);
-    const char *ping; /* an event that says nothing; NULL: a comment */
+    const char *ping; /* an event that says nothing; NULL: a comment, "": none */
     /* The last event of a stream that failed. */
     void (*fail)(af_generation *g, int status, const char *message);
     /* For forms whose piece is af_items_piece and whose call is af_items_call; `whole`: it was not
@@ -161,11 +161,15 @@ struct af_generation {
 af_generation *af_generation_new(af_api *a, af_httpd_call *call, const af_answer_form *form);
 AF_CHECKED af_status af_generation_read(af_generation *g, const json_t *body, af_api_fault *f);
 void af_generation_free(af_generation *g);
+/* Reads the request of a call and hands it to the engine, or refuses it. */
+void af_generate(af_api *a, af_httpd_call *call, const json_t *body, const af_answer_form *form);
 
 /* ---- request_*.c: in a worker ---- */
 
 /* Fields that chat and completions share. */
 AF_CHECKED af_status af_generation_fields(af_generation *g, const json_t *body, af_api_fault *f);
+/* Refuses samplers of llama.cpp that are not here, unless they are off. */
+AF_CHECKED af_status af_samplers_check(const json_t *body, af_error *err);
 /* Those that other APIs call by the same names. */
 void af_copy_fields(const json_t *body, json_t *chat);
 /* response_format, grammar, json_schema, structured_outputs. */

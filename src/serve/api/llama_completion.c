@@ -9,7 +9,7 @@ enum { DUMP = JSON_COMPACT | JSON_REAL_PRECISION(7) };
 /* ---- requests ---- */
 
 /* Samplers that change what is drawn, their values that do not, and those that are not here. */
-static af_status check_samplers(const json_t *body, af_error *err)
+af_status af_samplers_check(const json_t *body, af_error *err)
 {
     static const struct {
         const char *name;
@@ -89,7 +89,7 @@ static af_status read_completion(af_generation *g, const json_t *body, json_t **
     bool tokens = false;
     af_error *err = &f->err;
     *out = json_copy((json_t *)(uintptr_t)body);
-    AF_TRY(check_samplers(body, err));
+    AF_TRY(af_samplers_check(body, err));
     AF_TRY(af_value_int(body, "n_predict", -2, INT32_MAX / 2, &limit, err));
     AF_TRY(af_value_int(body, "seed", INT64_MIN, INT64_MAX, &seed, err));
     AF_TRY(af_value_bool(body, "return_tokens", &tokens, err));
