@@ -237,6 +237,26 @@ static void test_layers_that_see_images_are_left_out(void **state)
                                 "vision_model.norm.weight"});
 }
 
+static void edit_deepseek(json_t *config)
+{
+    json_object_del(config, "first_k_dense_replace");
+    json_object_set_new(config, "mlp_layer_types", json_pack("[ss]", "dense", "sparse"));
+}
+
+static void change_deepseek(moved *m, const af_stored *t, const void *user)
+{
+    (void)user;
+    snprintf(m->name, sizeof m->name, "%s", t->name);
+}
+
+/* Attention of llama and the experts of DeepSeek, with the names of its own code. */
+static void test_deepseek_ocr2(void **state)
+{
+    (void)state;
+    check_same("deepseek", "deepseek_ocr2", "deepseek_ocr2_text", edit_deepseek, change_deepseek,
+               (const char *[]){"model.sam_model.neck.0.weight", "model.view_seperator"});
+}
+
 static void edit_ernie(json_t *config)
 {
     const json_int_t ffn = json_integer_value(json_object_get(config, "moe_intermediate_size"));
@@ -412,6 +432,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_folders_of_many_layouts_compute_the_same),
         cmocka_unit_test(test_layers_that_see_images_are_left_out),
+        cmocka_unit_test(test_deepseek_ocr2),
         cmocka_unit_test(test_experts_of_images_are_left_out),
         cmocka_unit_test(test_wrong_lists),
         cmocka_unit_test(test_names_in_memory),

@@ -80,6 +80,8 @@ FAMILIES = {
     "exaone4": ("Exaone4Config", dict(num_hidden_layers=3, sliding_window=4, sliding_window_pattern=3, **rope(1e6)), {}),
     "cohere": ("CohereConfig", dict(logit_scale=0.4, attention_bias=True, **rope()), {}),
     "cohere2": ("Cohere2Config", dict(head_dim=6, logit_scale=0.3, sliding_window=3, **layers("FS"), **rope()), {}),
+    "cohere_compass": ("CohereCompassTextConfig", dict(logit_scale=0.3, sliding_window=3, **layers("FS"), rope_parameters={
+        "sliding_attention": {"rope_type": "default", "rope_theta": 2e4}, "full_attention": None}), {}),
     "starcoder2": ("Starcoder2Config", dict(**rope(1e5)), {}),
     "stablelm": ("StableLmConfig", dict(use_qkv_bias=True, use_parallel_residual=True, hidden_size=32,
                                         **rope(partial_rotary_factor=0.5)), {}),

@@ -97,6 +97,14 @@ def cohere2(j, r):
                            layer_types=j.layer_types(r, c))
 
 
+def cohere_compass_text(j, r):
+    c = layer_norm(no_head(plain(j, r, kinds=["default"]), r))
+    c.update(layer_types=j.layer_types(r, c), tie_word_embeddings=r.random() < .5)
+    rope = {"rope_type": "default", "rope_theta": r.choice([1e4, 5e4])}
+    c["rope_parameters"] = {"sliding_attention": rope, "full_attention": r.choice([None, {**rope, "rope_theta": 3e4}])}
+    return T.CohereCompassTextConfig(**c, logit_scale=r.choice([None, 0.25]), sliding_window=r.choice([3, 8]))
+
+
 def starcoder2(j, r):
     c = layer_norm(no_head(plain(j, r, kinds=LINEAR), r), "norm_epsilon")
     return T.Starcoder2Config(**c, sliding_window=r.choice([None, 5]), use_bias=r.random() < .7)
@@ -989,7 +997,7 @@ def bitnet_packed(j, r):
 
 
 CONFIGS = {f.__name__: f for f in (
-    olmo3, ministral3, seed_oss, ernie4_5, hunyuan_v1_dense, apertus, arcee, exaone4, cohere, cohere2, starcoder2,
+    olmo3, ministral3, seed_oss, ernie4_5, hunyuan_v1_dense, apertus, arcee, exaone4, cohere, cohere2, cohere_compass_text, starcoder2,
     stablelm, nemotron, phi, glm4, glm, mixtral, qwen2_moe, qwen3_5_text, qwen3_next, olmo_hybrid, granitemoehybrid, gpt_oss, lfm2, lfm3,
     glm4_moe, olmoe, dots1, deepseek_v2, deepseek_v3, kimi_linear, bailing_hybrid, axk1, axk2, kolibri1, longcat_flash, deepseek_v32, glm_moe_dsa, glm4_moe_lite, lfm2_moe, qwen3_5_moe_text, gemma4_text, gemma4_unified_text,
     aria_text,

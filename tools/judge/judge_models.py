@@ -192,6 +192,10 @@ FAMILIES = ["llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "gemma", "gemma2"
             "phi3", "smollm3", "olmo2", "granite", *CONFIGS, *published.CONFIGS]
 
 
+# Younger than transformers 5, and gpt_oss, which has YaRN where the old spelling says nothing
+NEW_SPELLING = ("gemma4_text", "gemma4_unified_text", "gpt_oss", "laguna", "lfm3", "mimo_v2_flash", "cohere_compass_text")
+
+
 def old_spelling(path):
     """Rewrites config.json as transformers 4 wrote it: rope_theta, rope_scaling, torch_dtype."""
     f = os.path.join(path, "config.json")
@@ -397,7 +401,7 @@ def rope_depends(c):
     p = getattr(c, "rope_parameters", None) or {"rope_type": "default"}
     if c.model_type == "hunyuan_v1_dense":
         return False
-    kinds = [p.get("rope_type")] if "rope_type" in p else [q["rope_type"] for q in p.values()]
+    kinds = [p.get("rope_type")] if "rope_type" in p else [q["rope_type"] for q in p.values() if q]
     return any(k in ("dynamic", "longrope") for k in kinds)
 
 
@@ -513,8 +517,7 @@ def one(a, family, seed):
         save(model, dtype, path, r)
         if family in ("bitnet_online", "bitnet_packed"):
             model = quantised(family, path)
-        if (a.old or r.random() < .4) and not getattr(model.config, "published", None) and family not in ("gemma4_text", "gemma4_unified_text", "gpt_oss", "laguna", "lfm3", "mimo_v2_flash"):
-            # five are younger than the new spelling, gpt_oss has YaRN where the old one says nothing
+        if (a.old or r.random() < .4) and not getattr(model.config, "published", None) and family not in NEW_SPELLING:
             old_spelling(path)
         err = check_logits(a.afinar, path, tmp, model, r)
         word, margin = check_greedy(a.afinar, path, model, r)

@@ -81,9 +81,14 @@ MORE = {
     "qwen3_omni_moe": {"talker_config.text_config.shared_expert_intermediate_size": 24, "talker_config.spatial_merge_size": 2},
     "perception_lm": {"vision_config.model_args": {"embed_dim": 32}},
     "step3p7": {"text_config.pad_token_id": 0},
+    "cohere_compass": {"text_config.layer_types": ["sliding_attention", "full_attention"], "text_config.rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 5e4, "mrope_section": [2, 2, 2]}, "full_attention": None},
+        "text_config.sliding_window": 5, "text_config.logit_scale": .5},
+    "deepseek_ocr2": {"text_config.num_experts_per_tok": 2, "text_config.mlp_layer_types": ["dense", "sparse"],
+                      "text_config.routed_scaling_factor": 1.5},
 }
 # Text models that afinar does not have, models of both an encoder and a decoder, and such without text
-REFUSED = """blip chameleon cohere_compass cosmos3_edge deepseek_ocr2 diffusion_gemma dots3_note evolla florence2 git glm5_next
+REFUSED = """blip chameleon cosmos3_edge diffusion_gemma dots3_note evolla florence2 git glm5_next
 idefics inkling2 inkling_mm_model kosmos-2 kosmos-2.5 kyutai_speech_to_text mistral_large4 molmo2 muse_glimmer muse_spark
 pi0 pix2struct pp_formulanet qwen4_exp step3p7 t5gemma2 udop unlimited_ocr vision-encoder-decoder voxtral_realtime""".split()
 # Made with the names of memory alone: transformers 5.23 writes names of diffusers or of another part, or fails
@@ -243,6 +248,20 @@ def train(afinar, path, tmp, ids, out, adapter, rate=.05):
     call([afinar, "train", tmp + "/run.yaml", "-q"])
 
 
+def adapted(model, path, adapter):
+    """By PEFT, with its own names. For deepseek_ocr2 transformers' renaming of `model.layers.` also takes `language_model.layers.`, so that
+    PEFT leaves out all tensors, even of adapters that it wrote: they are copied."""
+    import peft
+    m = peft.PeftModel.from_pretrained(load(model, path), adapter).eval()
+    if m.config.model_type == "deepseek_ocr2":
+        written = load_file(adapter + "/adapter_model.safetensors")
+        with torch.no_grad():
+            for n, p in m.named_parameters():
+                if "lora_" in n and ".language_model." in n:
+                    p.copy_(torch.from_numpy(written[n.replace(".default", "")]))
+    return m
+
+
 def check_written(model, before, path, ids, want, same):
     """A folder that afinar wrote: loaded by transformers, other tensors as they were."""
     after = tensors(path)
@@ -299,8 +318,7 @@ def one(a, name, layout):
         same = lambda k: before[k].tobytes() not in outside
         train(a.afinar, path, tmp, text, tmp + "/lora", True)
         want = ours(a.afinar, path, tmp, ids, "--adapter", tmp + "/lora")
-        import peft
-        e = rel(want, forward(peft.PeftModel.from_pretrained(load(model, path), tmp + "/lora").eval(), ids))
+        e = rel(want, forward(adapted(model, path, tmp + "/lora"), ids))
         call([a.afinar, "merge", path, "--adapter", tmp + "/lora", "-o", tmp + "/merged", "-q"])
         m = check_written(model, before, tmp + "/merged", ids, want, same)
         train(a.afinar, path, tmp, text, tmp + "/full", False)

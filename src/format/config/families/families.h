@@ -63,6 +63,8 @@ void af_config_mixture(af_config_source *s, af_hf_config *c, const char *key, in
 /* Of families with a mixture in DeepSeek's words; numbers: what is assumed when a key is absent. */
 void af_config_deepseek_experts(af_config_source *s, af_hf_config *c, int experts, int used,
                                 int ffn, int dense);
+/* The same of DeepSeek V2: shares of a softmax, scaled. */
+void af_config_deepseek_v2_experts(af_config_source *s, af_hf_config *c);
 /* routed_scaling_factor. */
 void af_config_router_scale(af_config_source *s, af_hf_config *c, double absent);
 /* Groups and scale where their keys are absent: those of DeepSeek V3 and of families after it. */

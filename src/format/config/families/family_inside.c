@@ -2,6 +2,8 @@
  * transformers assumes where a key is absent. */
 #include "format/config/families/families.h"
 
+#include <jansson.h>
+
 #define QWEN2_VL(type)                                                                             \
     .model_type = type, .same = "qwen2", .act = "silu", .eps = 1e-5, .theta = 1e6,                 \
     .sliding = AF_SLIDING_UPPER
@@ -41,6 +43,24 @@ static void docling_keys(af_config_source *s, af_hf_config *c)
     c->attention_multiplier = af_config_num(s, "attention_multiplier", 0.015625);
     c->residual_multiplier = af_config_num(s, "residual_multiplier", 0.263);
     c->logits_scaling = af_config_num(s, "logits_scaling", 4);
+}
+
+static void deepseek_ocr2_keys(af_config_source *s, af_hf_config *c)
+{
+    af_config_deepseek_v2_experts(s, c);
+    af_config_mlp_types(s, c);
+}
+
+/* rope_parameters has null for kinds of layers without rotation. */
+static void cohere_compass_keys(af_config_source *s, af_hf_config *c)
+{
+    const json_t *ropes = af_config_value(s, "rope_parameters");
+    c->logit_scale = af_config_num(s, "logit_scale", 1);
+    if (!(c->logit_scale > 0 && c->logit_scale < 1e9))
+        af_config_wrong(s, "logit_scale", "a positive number in range");
+    c->rope_sliding_only = json_is_null(json_object_get(ropes, "full_attention"));
+    if (json_is_null(json_object_get(ropes, "sliding_attention")))
+        af_config_wrong(s, "rope_parameters", "an object with sliding_attention");
 }
 
 /* Layers that attend to images add nothing to text alone: they are left out. */
@@ -162,6 +182,19 @@ const af_family af_families_inside[] = {
      .kv_heads = 8,
      .pad = 128005,
      .keys = mllama_keys},
+    {.model_type = "deepseek_ocr2_text",
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 1e4,
+     .keys = deepseek_ocr2_keys},
+    {.model_type = "cohere_compass_text",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .window = 4096,
+     .sliding = AF_SLIDING_LISTED,
+     .tied = true,
+     .keys = cohere_compass_keys},
     {.model_type = "phi4_multimodal",
      .same = "phi3",
      .whole = true,

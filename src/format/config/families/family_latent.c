@@ -166,9 +166,8 @@ static void glm_moe_dsa_keys(af_config_source *s, af_hf_config *c)
     c->latent.index_shared = shared;
 }
 
-static void deepseek_v2_keys(af_config_source *s, af_hf_config *c)
+void af_config_deepseek_v2_experts(af_config_source *s, af_hf_config *c)
 {
-    latent_keys(s, c, 1536, 128, 64, 128);
     af_config_deepseek_experts(s, c, 64, 0, 1407, 0);
     if (!af_config_given(s, "n_shared_experts"))
         c->router.shared_ffn = 2 * c->moe_intermediate_size;
@@ -179,6 +178,12 @@ static void deepseek_v2_keys(af_config_source *s, af_hf_config *c)
         c->router.groups = 0;
     else if (strcmp(method, "group_limited_greedy") != 0)
         af_config_wrong(s, "topk_method", "greedy or group_limited_greedy");
+}
+
+static void deepseek_v2_keys(af_config_source *s, af_hf_config *c)
+{
+    latent_keys(s, c, 1536, 128, 64, 128);
+    af_config_deepseek_v2_experts(s, c);
 }
 
 /* Each of its layers is two here: attention and an MLP twice, and a mixture across them. */
