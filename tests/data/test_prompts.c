@@ -295,8 +295,8 @@ static void test_a_bos_that_is_token_0(void **state)
     case_close(&c);
 }
 
-/* The Alpaca prompt as torchtune's tokenizers have it: one text, or a turn of the user. */
-static void test_prompts_of_torchtune(void **state)
+/* The Alpaca prompt of torchtune, one text or a turn of the user, and of Oumi. */
+static void test_prompts_of_torchtune_and_oumi(void **state)
 {
     static const char record[] = "{\"instruction\": \"q\", \"input\": \"\", \"output\": \"zz\"}\n";
     static const struct {
@@ -306,6 +306,10 @@ static void test_prompts_of_torchtune(void **state)
         {"qwen2", "alpaca:chat_template\n    chat_template: chatml",
          "<|im_start|>user\nBelow is an instruction",
          "### Response:\n<|im_end|>\n<|im_start|>assistant\nzz<|im_end|>\n"},
+        {"qwen2", "alpaca:oumi\n    chat_template: chatml",
+         "<|im_start|>system\nBelow is an instruction that describes a task. Write",
+         "the request.<|im_end|>\n<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\nzz"
+         "<|im_end|>\n"},
     };
     (void)state;
     for (size_t i = 0; i < AF_LEN(cases); i++) {
@@ -337,7 +341,7 @@ int main(void)
         cmocka_unit_test(test_every_named_template_finds_the_answers),
         cmocka_unit_test(test_templates_are_those_of_llama_factory),
         cmocka_unit_test(test_a_bos_that_is_token_0),
-        cmocka_unit_test(test_prompts_of_torchtune),
+        cmocka_unit_test(test_prompts_of_torchtune_and_oumi),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* test_run_swift.c - run files of ms-swift, of Unsloth's program, of AutoTrain and torchtune. */
+/* test_run_swift.c - run files of ms-swift, of Unsloth's program, of AutoTrain, torchtune and Oumi.
+ */
 #define _DEFAULT_SOURCE
 #include "test.h"
 
@@ -287,7 +288,8 @@ static void test_autotrain(void **state)
 #define LORA_8B "lora_llama3_8b, lora_attn_modules: [q_proj, v_proj, output_proj]"
 #define ALPACA  TUNE(LORA_8B, "llama3_tokenizer", "alpaca_dataset, packed: False")
 
-static void parse_torchtune(const char *keys, const char *want, bool refused)
+/* A whole file, and a part of the effective one, or of what is said about it. */
+static void parse_file(af_dialect dialect, const char *keys, const char *want, bool refused)
 {
     af_run_config r = {0};
     af_error err = {0};
@@ -299,7 +301,7 @@ static void parse_torchtune(const char *keys, const char *want, bool refused)
         return;
     }
     CHECK_OK(st, err);
-    assert_int_equal(r.dialect, AF_DIALECT_TORCHTUNE);
+    assert_int_equal(r.dialect, dialect);
     CHECK_OK(af_run_config_text(&r, &text, &err), err);
     CHECK_MSG(strstr(text, want), "%s: no %s in\n%s", keys, want, strstr(text, "datasets:"));
     free(text);
@@ -380,7 +382,7 @@ static void test_torchtune(void **state)
     };
     (void)state;
     for (size_t i = 0; i < AF_LEN(cases); i++)
-        parse_torchtune(cases[i][0], cases[i][1], false);
+        parse_file(AF_DIALECT_TORCHTUNE, cases[i][0], cases[i][1], false);
 }
 
 static void test_torchtune_refuses(void **state)
@@ -417,7 +419,88 @@ static void test_torchtune_refuses(void **state)
     };
     (void)state;
     for (size_t i = 0; i < AF_LEN(cases); i++)
-        parse_torchtune(cases[i][0], cases[i][1], true);
+        parse_file(AF_DIALECT_TORCHTUNE, cases[i][0], cases[i][1], true);
+}
+
+/* ---- Oumi ---- */
+
+#define OUMI(model, data, training)                                                                \
+    "model: {model_name: m" model "}\ndata: {train: {datasets: [{" data                            \
+    "}]}}\ntraining: {trainer_type: TRL_SFT" training "}\n"
+#define CHAT    OUMI("", "dataset_name: a/b", "")
+#define ADAPTER OUMI("", "dataset_name: a/b", ", use_peft: True")
+
+static void test_oumi(void **state)
+{
+    static const char *const cases[][2] = {
+        {CHAT, "base_model: \"m\"\n"},
+        {CHAT, "adapter: full\n"},
+        {CHAT, "datasets: [{\"path\": \"a/b\"}]\n"},
+        {CHAT, "train_on_inputs: true\n"},
+        {CHAT, "micro_batch_size: 8\n"},
+        {CHAT, "learning_rate: 5e-05\n"},
+        {CHAT, "num_epochs: 3\n"},
+        {CHAT, "save_steps: 500\n"},
+        {CHAT "peft: {q_lora: True, lora_r: 4}", "adapter: full\n"}, /* not read */
+        {ADAPTER, "adapter: lora\n"},
+        {ADAPTER, "lora_target_modules: [\"q_proj\", \"v_proj\"]\n"},
+        {ADAPTER "peft: {q_lora: True, bnb_4bit_quant_type: nf4, lora_alpha: 16}",
+         "adapter: qlora\n"},
+        {ADAPTER "peft: {q_lora: True, q_lora_bits: 8, bnb_4bit_quant_type: fp4}",
+         "load_in_8bit: true\n"},
+        {ADAPTER "peft: {lora_r: 4, lora_init_weights: pissa_niter_4, lora_bias: none}",
+         "peft_init_lora_weights: \"pissa_niter_4\"\n"},
+        {OUMI(", model_max_length: 512", "dataset_name: a/b",
+              ", trainer_kwargs: {max_seq_length: '${model.model_max_length}', packing: True}"),
+         "sequence_len: 512\nsample_packing: true\n"},
+        {OUMI(", chat_template: llama3-instruct", "dataset_name: a/b", ""),
+         "chat_template: \"llama3\"\n"},
+        {OUMI("", "dataset_name: a/b", ", mixed_precision_dtype: BF16"), "bf16: true\n"},
+        {OUMI("", "dataset_name: a/b", ", save_steps: 0"), "save_steps: 0\n"},
+        {OUMI("", "dataset_name: a/b", ", output_dir: x, run_name: '${training.output_dir}-1'"),
+         "run_name: \"x-1\"\n"},
+        {OUMI("", "dataset_name: text_sft, dataset_path: d.jsonl, sample_count: 9", ""),
+         "datasets: [{\"path\": \"d.jsonl\", \"max_samples\": 9}]\n"},
+        {OUMI("",
+              "dataset_name: PromptResponseDataset, dataset_kwargs: {hf_dataset_path: a/b, "
+              "prompt_column: q}",
+              ""),
+         "datasets: [{\"path\": \"a/b\", \"field_instruction\": \"q\", \"field_output\": "
+         "\"output\"}]\n"},
+        {OUMI("", "dataset_name: yahma/alpaca-cleaned", ""), "\"type\": \"alpaca:oumi\""},
+        {"model: {model_name: m}\ntraining: {trainer_type: trl_dpo, eval_strategy: steps, "
+         "eval_steps: 5}\ndata: {train: {datasets: [{dataset_name: a}]}, validation: {datasets: "
+         "[{dataset_name: a, split: test}]}}",
+         "test_datasets: [{\"path\": \"a\", \"split\": test}]\n"},
+        {"model: {model_name: m}\ntraining: {trainer_type: TRL_DPO, trainer_kwargs: {beta: 0.3}}\n"
+         "data: {train: {datasets: [{dataset_name: a}]}}",
+         "rl: dpo\nrl_beta: 0.3\n"},
+        {"model: {model_name: m}\ntraining: {trainer_type: TRL_SFT}\ndata: {train: {train_target: "
+         "final_assistant_turn, datasets: [{dataset_name: a}]}}",
+         "mask_history: true\n"},
+        {CHAT "deepspeed: {enable_deepspeed: True, zero_stage: ZERO_2}", "zero_stage: 2\n"},
+    };
+    static const char *const wrong[][2] = {
+        {OUMI("", "dataset_name: a, mixture_proportion: 0.5", ""), "mixture_proportion is not"},
+        {OUMI("", "dataset_name: text_sft", ""), "dataset 'text_sft' has no 'dataset_path'"},
+        {OUMI("", "dataset_name: a, dataset_kwargs: {x: 1}", ""), "'x' of dataset_kwargs is not"},
+        {OUMI("", "dataset_name: a", ", learning_rat: 1"),
+         "run.yaml:3: unknown key 'learning_rat'"},
+        {OUMI(", freeze_layers: [vision]", "dataset_name: a", ""), "'freeze_parameters' is not"},
+        {OUMI(", load_pretrained_weights: False", "dataset_name: a", ""), "'train_from_scratch'"},
+        {"model: {model_name: m}\ntraining: {trainer_type: TRL_GRPO}\ndata: {train: {datasets: "
+         "[{dataset_name: a}]}}",
+         "run.yaml:2: trainer_type 'TRL_GRPO' is not supported"},
+        {"model: {model_name: m}\ntraining: {trainer_type: TRL_SFT}\ndata: {train: {collator_name: "
+         "vision_language_sft, datasets: [{dataset_name: a}]}}",
+         "collator_name 'vision_language_sft' is not supported"},
+        {"model: {model_name: m}\ngeneration: {max_new_tokens: 1}", "does not train: it has no 'd"},
+    };
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases); i++)
+        parse_file(AF_DIALECT_OUMI, cases[i][0], cases[i][1], false);
+    for (size_t i = 0; i < AF_LEN(wrong); i++)
+        parse_file(AF_DIALECT_OUMI, wrong[i][0], wrong[i][1], true);
 }
 
 int main(void)
@@ -432,6 +515,7 @@ int main(void)
         cmocka_unit_test(test_autotrain),
         cmocka_unit_test(test_torchtune),
         cmocka_unit_test(test_torchtune_refuses),
+        cmocka_unit_test(test_oumi),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,12 +13,13 @@ typedef struct af_prompt {
     const char *turn, *turn_no_input; /* with and without {input} */
     const char *answer;               /* NULL = {output} */
     const char *instruction, *input, *output,
-        *system_field;       /* what the fields are called; NULL = as usual */
-    const char *system_text; /* of a record without a system field; NULL = none */
-    bool choices;            /* {input} is a list, written as "- "quoted"" lines */
-    bool whole;              /* tokenised in one piece, not prompt and answer apart */
-    bool chat;               /* turns of user and assistant, for the chat template */
-    bool maybe_output;       /* a record without an answer is one with an empty answer */
+        *system_field;                /* what the fields are called; NULL = as usual */
+    const char *system_text;          /* of a record without a system field; NULL = none */
+    bool choices;                     /* {input} is a list, written as "- "quoted"" lines */
+    bool whole;                       /* tokenised in one piece, not prompt and answer apart */
+    bool chat;                        /* turns of user and assistant, for the chat template */
+    const char *said, *said_no_input; /* chat: of a turn of the system before them, or NULL */
+    bool maybe_output;                /* a record without an answer is one with an empty answer */
 } af_prompt;
 
 /* The prompt of a `type` ("alpaca", "alpaca:chat", "context_qa.load_v2"), or NULL. */

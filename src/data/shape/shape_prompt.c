@@ -118,20 +118,24 @@ static const char *answer_format(const filler *f)
 }
 
 /* The prompt as what the user says, the answer as what the assistant says. */
-static af_status put_turns(af_conversation *t, const af_buf *asked, const af_buf *answer,
-                           af_error *err)
+static af_status put_turns(af_conversation *t, const char *said, const af_buf *asked,
+                           const af_buf *answer, af_error *err)
 {
+    json_t *system = said ? json_string(said) : NULL;
     json_t *user = json_stringn_nocheck(asked->data, asked->len);
     json_t *assistant = json_stringn_nocheck(answer->data, answer->len);
     af_status st = AF_OK;
     t->kind = AF_CONVERSATION_CHAT;
     t->messages = json_array();
-    if (!user || !assistant || !t->messages)
+    if (!user || !assistant || !t->messages || (said && !system))
         st = af_fail_nomem(err, "a conversation", asked->len + answer->len);
+    if (st == AF_OK && system)
+        st = af_turn_add(t, "system", system, true, err);
     if (st == AF_OK)
         st = af_turn_add(t, "user", user, true, err);
     if (st == AF_OK)
         st = af_turn_add(t, "assistant", assistant, true, err);
+    json_decref(system);
     json_decref(user);
     json_decref(assistant);
     return st;
@@ -173,7 +177,9 @@ af_status af_prompt_item(af_item *out, const af_data_source *s, const json_t *re
     if (asked.bad || answer.bad || choices.bad)
         st = af_fail_nomem(err, "a prompt", asked.len + answer.len);
     else
-        st = prompt->chat ? put_turns(t, &asked, &answer, err) : put_texts(t, &asked, &answer, err);
+        st = prompt->chat
+                 ? put_turns(t, input ? prompt->said : prompt->said_no_input, &asked, &answer, err)
+                 : put_texts(t, &asked, &answer, err);
     out->conversations = st == AF_OK;
 done:
     json_decref(system_text);

@@ -2,7 +2,6 @@
  * function, the other keys are its arguments) becomes one map of our keys. Datasets and tokenizers
  * are in run_torchtune_data.c. */
 #include "train/foreign/run_torchtune.h"
-#include "base/buf.h"
 #include "base/file.h"
 #include "train/run/run_config.h"
 
@@ -14,68 +13,7 @@ bool af_torchtune_is_file(const af_yaml *root)
     return model && model->kind == AF_YAML_MAP && af_yaml_get(model, "_component_");
 }
 
-/* ---- values ---- */
-
-/* The value at "optimizer.lr" of the file; NULL when it is not a scalar. */
-static const af_yaml *at_path(const af_yaml *root, const char *path, size_t len)
-{
-    while (root && root->kind == AF_YAML_MAP && len) {
-        const size_t n = strcspn(path, ".}");
-        const af_yaml *next = NULL;
-        for (int i = 0; i < root->count && !next; i++)
-            if (strlen(root->key[i]) == n && strncmp(root->key[i], path, n) == 0)
-                next = root->item[i];
-        root = next;
-        path += n + (n < len);
-        len -= AF_MIN(len, n + 1);
-    }
-    return root && root->kind == AF_YAML_SCALAR ? root : NULL;
-}
-
-static af_status fill(const af_translation *t, af_buf *b, const af_yaml *n, int depth)
-{
-    enum { DEPTH_MAX = 8 };
-    af_status st = AF_OK;
-    for (const char *at = n->text; *at && st == AF_OK;) {
-        const char *place = strstr(at, "${"), *end = place ? strchr(place, '}') : NULL;
-        af_buf_add(b, at, end ? (uint64_t)(place - at) : strlen(at));
-        if (!end)
-            break;
-        const af_yaml *v = at_path(t->root, place + 2, (size_t)(end - place - 2));
-        if (!v || depth == DEPTH_MAX)
-            return af_fail(t->err, AF_EUSAGE, "%s:%d: '%.*s' %s", t->name, n->line,
-                           (int)AF_MIN(end - place + 1, 60), place,
-                           v ? "refers to itself" : "names no value of the file");
-        st = fill(t, b, v, depth + 1);
-        at = end + 1;
-    }
-    return st;
-}
-
-af_status af_torchtune_text(const char **out, const af_translation *t, const af_yaml *n)
-{
-    af_buf b = {0};
-    if (n->kind != AF_YAML_SCALAR || !strstr(n->text, "${")) {
-        *out = n->kind == AF_YAML_SCALAR ? n->text : "";
-        return AF_OK;
-    }
-    af_status st = fill(t, &b, n, 0);
-    *out = st == AF_OK && !b.bad ? af_arena_strdup(t->mem, b.data ? b.data : "") : NULL;
-    if (st == AF_OK && !*out)
-        st = af_fail_nomem(t->err, "a value", b.len);
-    af_buf_clear(&b);
-    return st;
-}
-
-const af_yaml *af_torchtune_given(const af_yaml *map, const char *key)
-{
-    const af_yaml *n = map ? af_yaml_get(map, key) : NULL;
-    return n && !af_yaml_is_null(n) ? n : NULL;
-}
-static const af_yaml *given(const af_yaml *map, const char *key)
-{
-    return af_torchtune_given(map, key);
-}
+/* ---- components ---- */
 
 const char *af_torchtune_component(const af_yaml *n)
 {
@@ -85,36 +23,11 @@ const char *af_torchtune_component(const af_yaml *n)
     return dot ? dot + 1 : text;
 }
 
-af_status af_torchtune_put(af_translation *t, const char *key, int line, const char *text)
-{
-    return af_translate_put(t, key, line, af_translate_scalar(t, line, text));
-}
-static af_status put(af_translation *t, const char *key, int line, const char *text)
-{
-    return af_torchtune_put(t, key, line, text);
-}
-
 static af_status put_filled(af_translation *t, const char *key, int line, const af_yaml *n)
 {
     const char *text = "";
-    const af_status st = af_torchtune_text(&text, t, n);
-    return st == AF_OK ? put(t, key, line, text) : st;
-}
-
-af_status af_torchtune_check(const af_translation *t, const char *section, const af_yaml *map,
-                             const char *known)
-{
-    for (int i = 0; i < map->count; i++) {
-        const char *found = strstr(known, map->key[i]);
-        const size_t n = strlen(map->key[i]);
-        while (found && !(found[-1] == ' ' && found[n] == ' '))
-            found = strstr(found + 1, map->key[i]);
-        if (!found && !af_yaml_is_null(map->item[i]) && !af_translate_says(map->item[i], "false"))
-            return af_fail(t->err, AF_EUNSUPPORTED, "%s:%d: '%.60s' of %s is not supported (%s)",
-                           t->name, map->key_line[i], map->key[i], section,
-                           af_torchtune_component(map));
-    }
-    return AF_OK;
+    const af_status st = af_nested_text(&text, t, n);
+    return st == AF_OK ? af_nested_put(t, key, line, text) : st;
 }
 
 static af_status refuse(const af_translation *t, const char *section, const af_yaml *n,
@@ -134,7 +47,7 @@ typedef struct tune_module {
 
 static bool has_module(const af_yaml *model, const tune_module *m)
 {
-    const af_yaml *n = given(model, m->by);
+    const af_yaml *n = af_nested_given(model, m->by);
     if (n && n->kind != AF_YAML_LIST)
         return af_translate_says(n, "true");
     for (int i = 0; n && i < n->count; i++)
@@ -177,7 +90,7 @@ static af_status put_targets(af_translation *t, const af_yaml *model)
                                 "query, key and value (and gate and up) are one matrix of this "
                                 "model, with one adapter",
                                 0, t->err);
-    return st == AF_OK ? put(t, "lora_target_modules", model->line, text) : st;
+    return st == AF_OK ? af_nested_put(t, "lora_target_modules", model->line, text) : st;
 }
 
 static af_status put_model(af_translation *t, const af_yaml *n, int line)
@@ -190,24 +103,24 @@ static af_status put_model(af_translation *t, const af_yaml *n, int line)
     const char *name = af_torchtune_component(n);
     const bool quantized = strncmp(name, "qlora_", 6) == 0;
     const bool lora = quantized || strncmp(name, "lora_", 5) == 0;
-    const af_yaml *bits = given(n, "quantize_base");
+    const af_yaml *bits = af_nested_given(n, "quantize_base");
     af_status st = AF_OK;
     for (size_t i = 0; i < AF_LEN(others); i++)
         if (strstr(name, others[i]))
             return refuse(t, "model", n, "models of texts are trained");
-    AF_TRY(af_torchtune_check(t, "model", n,
-                              " _component_ lora_attn_modules apply_lora_to_mlp "
-                              "apply_lora_to_output lora_rank lora_alpha lora_dropout use_dora "
-                              "quantize_base max_seq_len "));
-    AF_TRY(put(t, "adapter", line,
-               quantized || (lora && bits && af_translate_says(bits, "true")) ? "qlora"
-               : lora                                                         ? "lora"
-                                                                              : "full"));
+    AF_TRY(af_nested_check(t, "model", n,
+                           " _component_ lora_attn_modules apply_lora_to_mlp "
+                           "apply_lora_to_output lora_rank lora_alpha lora_dropout use_dora "
+                           "quantize_base max_seq_len "));
+    AF_TRY(af_nested_put(t, "adapter", line,
+                         quantized || (lora && bits && af_translate_says(bits, "true")) ? "qlora"
+                         : lora                                                         ? "lora"
+                                                                                        : "full"));
     if (!lora)
         goto done;
     AF_TRY(put_targets(t, n));
     for (size_t i = 0; i < AF_LEN(keys); i++) {
-        const af_yaml *v = given(n, keys[i][0]);
+        const af_yaml *v = af_nested_given(n, keys[i][0]);
         if (v)
             AF_TRY(af_translate_put(t, keys[i][1], v->line, v));
     }
@@ -220,12 +133,12 @@ done:
 static af_status put_folder(af_translation *t, const char *key, const af_yaml *n)
 {
     static const char original[] = "/original";
-    const af_yaml *dir = given(n, "checkpoint_dir");
+    const af_yaml *dir = af_nested_given(n, "checkpoint_dir");
     const char *text = "";
     if (!dir)
         return af_fail(t->err, AF_EUSAGE, "%s:%d: a checkpointer has a 'checkpoint_dir'", t->name,
                        n->line);
-    af_status st = af_torchtune_text(&text, t, dir);
+    af_status st = af_nested_text(&text, t, dir);
     if (st != AF_OK)
         return st;
     size_t len = strlen(text);
@@ -235,12 +148,12 @@ static af_status put_folder(af_translation *t, const char *key, const af_yaml *n
         strncmp(text + len - strlen(original), original, strlen(original)) == 0)
         len -= strlen(original);
     const char *path = af_arena_strndup(t->mem, text, len);
-    return path ? put(t, key, dir->line, path) : af_fail_nomem(t->err, key, len);
+    return path ? af_nested_put(t, key, dir->line, path) : af_fail_nomem(t->err, key, len);
 }
 
 static af_status put_checkpointer(af_translation *t, const af_yaml *n, int line)
 {
-    const af_yaml *adapter = given(n, "adapter_checkpoint");
+    const af_yaml *adapter = af_nested_given(n, "adapter_checkpoint");
     (void)line;
     if (adapter && !(adapter->kind == AF_YAML_SCALAR && !*adapter->text))
         return af_fail(t->err, AF_EUNSUPPORTED,
@@ -276,7 +189,7 @@ static af_status put_optimizer(af_translation *t, const af_yaml *n, int line)
                                           {"weight_decay", "weight_decay"},
                                           {"eps", "adam_epsilon"},
                                           {"momentum", "sgd_momentum"}};
-    const af_yaml *betas = given(n, "betas"), *path = af_yaml_get(n, "_component_");
+    const af_yaml *betas = af_nested_given(n, "betas"), *path = af_yaml_get(n, "_component_");
     const bool torchao =
         path && path->kind == AF_YAML_SCALAR && strncmp(path->text, "torchao.", 8) == 0;
     af_status st = AF_OK;
@@ -285,15 +198,16 @@ static af_status put_optimizer(af_translation *t, const af_yaml *n, int line)
         k++;
     if (k == AF_LEN(kinds))
         return refuse(t, "optimizer", n, "see 'optimizer'");
-    AF_TRY(af_torchtune_check(
-        t, "optimizer", n,
-        " _component_ lr weight_decay betas eps momentum fused foreach is_paged "));
-    AF_TRY(put(t, "optimizer", line,
-               torchao && is(kinds[k].ours, "adamw_8bit") ? "adamw_torch_8bit" : kinds[k].ours));
-    if (!given(n, "weight_decay"))
-        AF_TRY(put(t, "weight_decay", line, kinds[k].decay));
+    AF_TRY(
+        af_nested_check(t, "optimizer", n,
+                        " _component_ lr weight_decay betas eps momentum fused foreach is_paged "));
+    AF_TRY(af_nested_put(t, "optimizer", line,
+                         torchao && is(kinds[k].ours, "adamw_8bit") ? "adamw_torch_8bit"
+                                                                    : kinds[k].ours));
+    if (!af_nested_given(n, "weight_decay"))
+        AF_TRY(af_nested_put(t, "weight_decay", line, kinds[k].decay));
     for (size_t i = 0; i < AF_LEN(keys); i++) {
-        const af_yaml *v = given(n, keys[i][0]);
+        const af_yaml *v = af_nested_given(n, keys[i][0]);
         if (v)
             AF_TRY(af_translate_put(t, keys[i][1], v->line, v));
     }
@@ -310,13 +224,14 @@ done:
 
 static af_status put_schedule(af_translation *t, const af_yaml *n, int line)
 {
-    const af_yaml *warmup = given(n, "num_warmup_steps"), *cycles = given(n, "num_cycles");
+    const af_yaml *warmup = af_nested_given(n, "num_warmup_steps"),
+                  *cycles = af_nested_given(n, "num_cycles");
     af_status st = AF_OK;
     if (!is(af_torchtune_component(n), "get_cosine_schedule_with_warmup") ||
         (cycles && !af_translate_says(cycles, "0.5")))
         return refuse(t, "lr_scheduler", n, "see 'lr_scheduler'");
-    AF_TRY(af_torchtune_check(t, "lr_scheduler", n, " _component_ num_warmup_steps num_cycles "));
-    AF_TRY(put(t, "lr_scheduler", line, "cosine"));
+    AF_TRY(af_nested_check(t, "lr_scheduler", n, " _component_ num_warmup_steps num_cycles "));
+    AF_TRY(af_nested_put(t, "lr_scheduler", line, "cosine"));
     if (warmup)
         AF_TRY(af_translate_put(t, "warmup_steps", warmup->line, warmup));
 done:
@@ -330,17 +245,18 @@ static af_status put_loss(af_translation *t, const af_yaml *n, int line)
                                         "ForwardKLLoss"};
     const char *name = af_torchtune_component(n);
     const bool hinge = is(name, "RSOLoss");
-    const af_yaml *beta = given(n, hinge ? "gamma" : "beta"), *e = given(n, "label_smoothing");
+    const af_yaml *beta = af_nested_given(n, hinge ? "gamma" : "beta"),
+                  *e = af_nested_given(n, "label_smoothing");
     af_status st = AF_OK;
     for (size_t i = 0; i < AF_LEN(plain); i++)
         if (is(name, plain[i]))
-            return af_torchtune_check(t, "loss", n, " _component_ num_output_chunks ignore_index ");
+            return af_nested_check(t, "loss", n, " _component_ num_output_chunks ignore_index ");
     if (!hinge && !is(name, "DPOLoss"))
         return refuse(t, "loss", n, "see 'rl' and 'dpo_loss_type'");
-    AF_TRY(af_torchtune_check(t, "loss", n, " _component_ beta gamma label_smoothing "));
-    AF_TRY(put(t, "rl", line, "dpo"));
+    AF_TRY(af_nested_check(t, "loss", n, " _component_ beta gamma label_smoothing "));
+    AF_TRY(af_nested_put(t, "rl", line, "dpo"));
     if (hinge || (e && !af_translate_says(e, "0") && !af_translate_says(e, "0.0")))
-        AF_TRY(put(t, "dpo_loss_type", line, hinge ? "hinge" : "cdpo"));
+        AF_TRY(af_nested_put(t, "dpo_loss_type", line, hinge ? "hinge" : "cdpo"));
     if (beta)
         AF_TRY(af_translate_put(t, "rl_beta", beta->line, beta));
     if (e)
@@ -358,7 +274,7 @@ static af_status put_ratio(af_translation *t, const af_yaml *n, int line)
         return af_translate_put(t, "kd_alpha", line, n); /* an error */
     snprintf(text, sizeof text, "%.17g", 1 - ratio);
     const af_status st = af_translate_put(t, "kd_alpha", line, n);
-    return st == AF_OK ? put(t, "kd_ce_alpha", line, text) : st;
+    return st == AF_OK ? af_nested_put(t, "kd_ce_alpha", line, text) : st;
 }
 
 /* ---- the rest ---- */
@@ -366,13 +282,13 @@ static af_status put_ratio(af_translation *t, const af_yaml *n, int line)
 static af_status put_logger(af_translation *t, const af_yaml *n, int line)
 {
     const bool wandb = is(af_torchtune_component(n), "WandBLogger");
-    const af_yaml *project = given(n, "project"), *name = given(n, "name");
+    const af_yaml *project = af_nested_given(n, "project"), *name = af_nested_given(n, "name");
     af_status st = AF_OK;
     if (is(af_torchtune_component(n), "MLFlowLogger"))
-        return put(t, "report_to", line, "mlflow");
+        return af_nested_put(t, "report_to", line, "mlflow");
     if (!wandb) /* metrics are always written to files */
         return AF_OK;
-    AF_TRY(put(t, "report_to", line, "wandb"));
+    AF_TRY(af_nested_put(t, "report_to", line, "wandb"));
     if (project)
         AF_TRY(put_filled(t, "wandb_project", project->line, project));
     if (name)
@@ -384,15 +300,16 @@ done:
 static af_status put_dtype(af_translation *t, const af_yaml *n, int line)
 {
     if (af_translate_says(n, "fp16"))
-        return put(t, "fp16", line, "true");
+        return af_nested_put(t, "fp16", line, "true");
     if (!af_translate_says(n, "bf16") && !af_translate_says(n, "fp32"))
         return af_fail(t->err, AF_EUSAGE, "%s:%d: dtype must be bf16, fp16 or fp32", t->name, line);
-    return put(t, "bf16", line, af_translate_says(n, "bf16") ? "true" : "false");
+    return af_nested_put(t, "bf16", line, af_translate_says(n, "bf16") ? "true" : "false");
 }
 
 static af_status put_resume(af_translation *t, const af_yaml *n, int line)
 {
-    return af_translate_says(n, "true") ? put(t, "resume_from_checkpoint", line, "auto") : AF_OK;
+    return af_translate_says(n, "true") ? af_nested_put(t, "resume_from_checkpoint", line, "auto")
+                                        : AF_OK;
 }
 
 /* Its epochs end after so many steps. */
@@ -409,12 +326,12 @@ static af_status put_steps(af_translation *t, const af_yaml *n, int line)
         epochs > 1 ? af_run_instead_add(t->run, "max_steps_per_epoch", line,
                                         "the steps of all epochs follow each other", 0, t->err)
                    : AF_OK;
-    return st == AF_OK ? put(t, "max_steps", line, text) : st;
+    return st == AF_OK ? af_nested_put(t, "max_steps", line, text) : st;
 }
 
 static af_status put_saves(af_translation *t, const af_yaml *n, int line)
 {
-    const af_status st = put(t, "save_strategy", line, "steps");
+    const af_status st = af_nested_put(t, "save_strategy", line, "steps");
     return st == AF_OK ? af_translate_put(t, "save_steps", line, n) : st;
 }
 
@@ -521,7 +438,7 @@ af_status af_torchtune_join(const af_yaml **out, const af_translation *t)
     if (!part.out)
         return af_fail_nomem(t->err, t->name, sizeof *part.out);
     *part.out = (af_yaml){.kind = AF_YAML_MAP, .line = t->root->line};
-    const af_yaml *policy = given(t->root, "policy_model");
+    const af_yaml *policy = af_nested_given(t->root, "policy_model");
     if (policy)
         return af_fail(t->err, AF_EUNSUPPORTED,
                        "%s:%d: recipes of torchtune with generated answers (PPO, GRPO) are not "

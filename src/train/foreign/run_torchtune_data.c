@@ -133,7 +133,7 @@ static af_status read_tags(tune_tags *out, const af_translation *t)
         {"Llama2ChatTemplate", {"[INST] ", " [/INST] ", "llama2"}},
         {"MistralChatTemplate", {"[INST] ", " [/INST] ", "mistral"}},
     };
-    const af_yaml *n = af_torchtune_given(af_yaml_get(t->root, "tokenizer"), "prompt_template");
+    const af_yaml *n = af_nested_given(af_yaml_get(t->root, "tokenizer"), "prompt_template");
     *out = (tune_tags){"", "", NULL};
     if (!n)
         return AF_OK;
@@ -142,7 +142,7 @@ static af_status read_tags(tune_tags *out, const af_translation *t)
             *out = known[i].tags;
             return AF_OK;
         }
-    const af_yaml *user = n->kind == AF_YAML_MAP ? af_torchtune_given(n, "user") : NULL;
+    const af_yaml *user = n->kind == AF_YAML_MAP ? af_nested_given(n, "user") : NULL;
     if (user && n->count == 1 && one_tag(user, 0, &out->before) && one_tag(user, 1, &out->after))
         return AF_OK;
     return af_fail(t->err, AF_EUNSUPPORTED,
@@ -165,11 +165,11 @@ static bool has_turns(const af_yaml *data)
 
 af_status af_torchtune_put_tokenizer(af_translation *t, const af_yaml *n, int line)
 {
-    const af_yaml *length = af_torchtune_given(n, "max_seq_len");
+    const af_yaml *length = af_nested_given(n, "max_seq_len");
     const char *template = template_of(t->root);
     tune_tags tags;
     af_status st = AF_OK;
-    AF_TRY(af_torchtune_check(
+    AF_TRY(af_nested_check(
         t, "tokenizer", n,
         " _component_ path vocab_path merges_path merges_file special_tokens_path max_seq_len "
         "prompt_template tokenizer_json_path tokenizer_config_json_path "
@@ -183,67 +183,32 @@ af_status af_torchtune_put_tokenizer(af_translation *t, const af_yaml *n, int li
                        "its texts into the records",
                        t->name, line, af_torchtune_component(n));
     if (template && *template && has_turns(af_yaml_get(t->root, "dataset")))
-        AF_TRY(af_torchtune_put(t, "chat_template", line, template));
+        AF_TRY(af_nested_put(t, "chat_template", line, template));
 done:
     return st;
 }
 
 /* ---- entries ---- */
 
-enum { ENTRY_KEYS = 16 };
-
-static af_yaml *new_map(const af_translation *t, int line)
-{
-    af_yaml *map = af_arena_take(t->mem, sizeof *map);
-    const char **key = af_arena_take(t->mem, ENTRY_KEYS * sizeof *key);
-    int *key_line = af_arena_take(t->mem, ENTRY_KEYS * sizeof *key_line);
-    af_yaml **item = af_arena_take(t->mem, ENTRY_KEYS * sizeof *item);
-    if (!map || !key || !key_line || !item)
-        return NULL;
-    *map = (af_yaml){
-        .kind = AF_YAML_MAP, .line = line, .key = key, .key_line = key_line, .item = item};
-    return map;
-}
-
-static af_status set(const af_translation *t, af_yaml *map, const char *key, const af_yaml *n)
-{
-    assert(map->count < ENTRY_KEYS);
-    if (!n)
-        return af_fail_nomem(t->err, key, sizeof *n);
-    map->key[map->count] = key;
-    map->key_line[map->count] = n->line ? n->line : map->line;
-    map->item[map->count++] = (af_yaml *)n;
-    return AF_OK;
-}
-
-static af_status set_text(const af_translation *t, af_yaml *map, const char *key, const char *text)
-{
-    af_yaml *n = af_translate_scalar(t, map->line, text);
-    if (n)
-        n->quoted = !is(key, "train_on_inputs") && !is(key, "drop_system_message");
-    return set(t, map, key, n);
-}
-
 /* Where the records are, as load_dataset takes it. */
 static af_status set_source(const af_translation *t, af_yaml *e, const af_yaml *n,
                             const tune_dataset *d)
 {
     static const char *const formats[] = {"json", "csv", "text", "parquet", "arrow"};
-    const af_yaml *source = af_torchtune_given(n, "source"),
-                  *files = af_torchtune_given(n, "data_files"),
-                  *split = af_torchtune_given(n, "split"), *folder = NULL;
+    const af_yaml *source = af_nested_given(n, "source"), *files = af_nested_given(n, "data_files"),
+                  *split = af_nested_given(n, "split"), *folder = NULL;
     const char *path = d->source;
     af_status st = AF_OK;
     for (int i = 0; i < 3 && !folder; i++)
-        folder = af_torchtune_given(n, ((const char *const[]){"name", "subset", "data_dir"})[i]);
+        folder = af_nested_given(n, ((const char *const[]){"name", "subset", "data_dir"})[i]);
     if (source)
-        AF_TRY(af_torchtune_text(&path, t, source));
+        AF_TRY(af_nested_text(&path, t, source));
     if (!path)
         return af_fail(t->err, AF_EUSAGE, "%s:%d: %s has no 'source'", t->name, n->line,
                        d->component);
     for (size_t i = 0; i < AF_LEN(formats); i++)
         if (is(path, formats[i])) {
-            AF_TRY(set_text(t, e, "ds_type", path));
+            AF_TRY(af_nested_set_text(t, e, "ds_type", path));
             path = NULL;
             break;
         }
@@ -251,13 +216,14 @@ static af_status set_source(const af_translation *t, af_yaml *e, const af_yaml *
         return af_fail(t->err, AF_EUSAGE, "%s:%d: 'source: %s' needs 'data_files'", t->name,
                        n->line, source->text);
     if (path)
-        AF_TRY(set_text(t, e, "path", path));
+        AF_TRY(af_nested_set_text(t, e, "path", path));
     if (files)
-        AF_TRY(set(t, e, "data_files", files));
+        AF_TRY(af_nested_set(t, e, "data_files", files));
     if (split)
-        AF_TRY(set(t, e, "split", split));
+        AF_TRY(af_nested_set(t, e, "split", split));
     if (folder || (d->folder && !source))
-        AF_TRY(folder ? set(t, e, "name", folder) : set_text(t, e, "name", d->folder));
+        AF_TRY(folder ? af_nested_set(t, e, "name", folder)
+                      : af_nested_set_text(t, e, "name", d->folder));
 done:
     return st;
 }
@@ -265,10 +231,9 @@ done:
 /* What the i-th field of the records is called. */
 static const char *column(const af_yaml *n, const tune_dataset *d, int i)
 {
-    const af_yaml *map = af_torchtune_given(n, "column_map");
-    const af_yaml *v =
-        map && map->kind == AF_YAML_MAP ? af_torchtune_given(map, d->field[i]) : NULL;
-    v = v ? v : af_torchtune_given(n, d->field[i]);
+    const af_yaml *map = af_nested_given(n, "column_map");
+    const af_yaml *v = map && map->kind == AF_YAML_MAP ? af_nested_given(map, d->field[i]) : NULL;
+    v = v ? v : af_nested_given(n, d->field[i]);
     return v && v->kind == AF_YAML_SCALAR ? v->text : d->column[i];
 }
 
@@ -286,16 +251,16 @@ static void add_format(af_buf *b, const char *text)
 static af_status set_joined(const af_translation *t, af_yaml *e, const af_yaml *n,
                             const tune_dataset *d)
 {
-    af_yaml *type = new_map(t, e->line);
+    af_yaml *type = af_nested_map(t, e->line);
     tune_tags tags;
     af_buf b = {0};
     af_status st = type ? AF_OK : af_fail_nomem(t->err, "type", sizeof *type);
     AF_TRY(st);
     AF_TRY(read_tags(&tags, t));
     if (!*tags.before && !*tags.after) {
-        AF_TRY(set_text(t, e, "type", "prompt_completion"));
-        AF_TRY(set_text(t, e, "field_prompt", column(n, d, 0)));
-        AF_TRY(set_text(t, e, "field_completion", column(n, d, 1)));
+        AF_TRY(af_nested_set_text(t, e, "type", "prompt_completion"));
+        AF_TRY(af_nested_set_text(t, e, "field_prompt", column(n, d, 0)));
+        AF_TRY(af_nested_set_text(t, e, "field_completion", column(n, d, 1)));
         goto done;
     }
     add_format(&b, tags.before);
@@ -304,11 +269,11 @@ static af_status set_joined(const af_translation *t, af_yaml *e, const af_yaml *
     if (b.bad)
         st = af_fail_nomem(t->err, "a format", b.len);
     AF_TRY(st);
-    AF_TRY(set_text(t, type, "field_instruction", column(n, d, 0)));
-    AF_TRY(set_text(t, type, "field_output", column(n, d, 1)));
-    AF_TRY(set_text(t, type, "format", b.data));
-    AF_TRY(set_text(t, type, "no_input_format", b.data));
-    AF_TRY(set(t, e, "type", type));
+    AF_TRY(af_nested_set_text(t, type, "field_instruction", column(n, d, 0)));
+    AF_TRY(af_nested_set_text(t, type, "field_output", column(n, d, 1)));
+    AF_TRY(af_nested_set_text(t, type, "format", b.data));
+    AF_TRY(af_nested_set_text(t, type, "no_input_format", b.data));
+    AF_TRY(af_nested_set(t, e, "type", type));
 done:
     af_buf_clear(&b);
     return st;
@@ -331,7 +296,7 @@ static af_status set_question_pair(const af_translation *t, af_yaml *e, const af
         {NULL, "{prompt}", "{chosen}", "{rejected}"},
     };
     const char *template = template_of(t->root);
-    af_yaml *type = new_map(t, e->line);
+    af_yaml *type = af_nested_map(t, e->line);
     af_status st = type ? AF_OK : af_fail_nomem(t->err, "type", sizeof *type);
     size_t k = 0;
     AF_TRY(st);
@@ -344,11 +309,11 @@ static af_status set_question_pair(const af_translation *t, af_yaml *e, const af
                        "'rejected' as lists of messages (preference_dataset)",
                        t->name, n->line, d->component);
     for (int i = 0; i < 3; i++)
-        AF_TRY(set_text(t, type, keys[i], column(n, d, i)));
-    AF_TRY(set_text(t, type, "prompt_format", forms[k].prompt));
-    AF_TRY(set_text(t, type, "chosen_format", forms[k].chosen));
-    AF_TRY(set_text(t, type, "rejected_format", forms[k].rejected));
-    AF_TRY(set(t, e, "type", type));
+        AF_TRY(af_nested_set_text(t, type, keys[i], column(n, d, i)));
+    AF_TRY(af_nested_set_text(t, type, "prompt_format", forms[k].prompt));
+    AF_TRY(af_nested_set_text(t, type, "chosen_format", forms[k].chosen));
+    AF_TRY(af_nested_set_text(t, type, "rejected_format", forms[k].rejected));
+    AF_TRY(af_nested_set(t, e, "type", type));
 done:
     return st;
 }
@@ -358,34 +323,34 @@ static af_status set_fields(const af_translation *t, af_yaml *e, const af_yaml *
 {
     static const char *const alpaca[] = {"field_instruction", "field_input", "field_output"};
     const bool turns = template_of(t->root) != NULL;
-    const af_yaml *style = af_torchtune_given(n, "conversation_style");
+    const af_yaml *style = af_nested_given(n, "conversation_style");
     af_status st = AF_OK;
     switch (d->records) {
     case ALPACA:
-        AF_TRY(set_text(t, e, "type", turns ? "alpaca:chat_template" : "alpaca:text"));
+        AF_TRY(af_nested_set_text(t, e, "type", turns ? "alpaca:chat_template" : "alpaca:text"));
         for (int i = 0; i < 3; i++)
-            AF_TRY(set_text(t, e, alpaca[i], column(n, d, i)));
+            AF_TRY(af_nested_set_text(t, e, alpaca[i], column(n, d, i)));
         break;
     case INSTRUCT:
         if (!turns)
             return set_joined(t, e, n, d);
-        AF_TRY(set_text(t, e, "field_instruction", column(n, d, 0)));
-        AF_TRY(set_text(t, e, "field_input", ""));
-        AF_TRY(set_text(t, e, "field_output", column(n, d, 1)));
+        AF_TRY(af_nested_set_text(t, e, "field_instruction", column(n, d, 0)));
+        AF_TRY(af_nested_set_text(t, e, "field_input", ""));
+        AF_TRY(af_nested_set_text(t, e, "field_output", column(n, d, 1)));
         break;
     case CHAT:
-        AF_TRY(set_text(t, e, "type",
-                        style && af_translate_says(style, "openai") ? "messages" : "sharegpt"));
-        AF_TRY(set_text(t, e, "field_messages", column(n, d, 0)));
+        AF_TRY(af_nested_set_text(
+            t, e, "type", style && af_translate_says(style, "openai") ? "messages" : "sharegpt"));
+        AF_TRY(af_nested_set_text(t, e, "field_messages", column(n, d, 0)));
         break;
     case TEXT:
-        AF_TRY(set_text(t, e, "type", "text"));
-        AF_TRY(set_text(t, e, "field_text", column(n, d, 0)));
+        AF_TRY(af_nested_set_text(t, e, "type", "text"));
+        AF_TRY(af_nested_set_text(t, e, "field_text", column(n, d, 0)));
         break;
     case PAIR:
-        AF_TRY(set_text(t, e, "type", "preference"));
-        AF_TRY(set_text(t, e, "field_chosen", column(n, d, 0)));
-        AF_TRY(set_text(t, e, "field_rejected", column(n, d, 1)));
+        AF_TRY(af_nested_set_text(t, e, "type", "preference"));
+        AF_TRY(af_nested_set_text(t, e, "field_chosen", column(n, d, 0)));
+        AF_TRY(af_nested_set_text(t, e, "field_rejected", column(n, d, 1)));
         break;
     case QUESTION_PAIR:
         return set_question_pair(t, e, n, d);
@@ -397,8 +362,8 @@ done:
 static af_status check_arguments(const af_translation *t, const af_yaml *n, const tune_dataset *d)
 {
     char known[400];
-    const af_yaml *style = af_torchtune_given(n, "conversation_style"),
-                  *eos = af_torchtune_given(n, "add_eos");
+    const af_yaml *style = af_nested_given(n, "conversation_style"),
+                  *eos = af_nested_given(n, "add_eos");
     snprintf(known, sizeof known,
              " _component_ source data_files data_dir name subset split revision "
              "trust_remote_code%s",
@@ -411,7 +376,7 @@ static af_status check_arguments(const af_translation *t, const af_yaml *n, cons
         return af_fail(t->err, AF_EUNSUPPORTED,
                        "%s:%d: 'add_eos: false' is not supported: texts end with eos", t->name,
                        eos->line);
-    return af_torchtune_check(t, "a dataset", n, known);
+    return af_nested_check(t, "a dataset", n, known);
 }
 
 /* Conversations of a tokenizer that joins texts: their turns are those of a template here. */
@@ -422,7 +387,7 @@ static af_status put_turns(af_translation *t, const af_yaml *n)
     if (st != AF_OK || template_of(t->root))
         return st;
     if (tags.turns)
-        return af_torchtune_put(t, "template", n->line, tags.turns);
+        return af_nested_put(t, "template", n->line, tags.turns);
     return af_run_instead_add(t->run, af_torchtune_component(n), n->line,
                               "the model's chat template writes the turns, which torchtune's "
                               "tokenizer joins without marks",
@@ -432,10 +397,10 @@ static af_status put_turns(af_translation *t, const af_yaml *n)
 static af_status make_entry(af_translation *t, af_yaml **out, const af_yaml *n, int line)
 {
     const tune_dataset *d = n->kind == AF_YAML_MAP ? find_dataset(n) : NULL;
-    const af_yaml *inputs = af_torchtune_given(n, "train_on_input"),
-                  *system = af_torchtune_given(n, "new_system_prompt"),
-                  *packed = af_torchtune_given(n, "packed");
-    af_yaml *e = *out = new_map(t, line);
+    const af_yaml *inputs = af_nested_given(n, "train_on_input"),
+                  *system = af_nested_given(n, "new_system_prompt"),
+                  *packed = af_nested_given(n, "packed");
+    af_yaml *e = *out = af_nested_map(t, line);
     af_status st = e ? AF_OK : af_fail_nomem(t->err, "datasets", sizeof *e);
     AF_TRY(st);
     if (!d)
@@ -448,20 +413,20 @@ static af_status make_entry(af_translation *t, af_yaml **out, const af_yaml *n, 
     AF_TRY(set_source(t, e, n, d));
     AF_TRY(set_fields(t, e, n, d));
     if (d->records != TEXT && d->records != PAIR && d->records != QUESTION_PAIR)
-        AF_TRY(set_text(t, e, "train_on_inputs",
-                        (inputs ? af_translate_says(inputs, "true") : d->records == ALPACA)
-                            ? "true"
-                            : "false"));
+        AF_TRY(af_nested_set_text(
+            t, e, "train_on_inputs",
+            (inputs ? af_translate_says(inputs, "true") : d->records == ALPACA) ? "true"
+                                                                                : "false"));
     if (system) {
         AF_TRY(af_translate_put(t, "default_system", system->line, system));
         if (d->records == CHAT || d->records == PAIR)
-            AF_TRY(set_text(t, e, "drop_system_message", "true"));
+            AF_TRY(af_nested_set_text(t, e, "drop_system_message", "true"));
     }
     if (d->records == CHAT || d->records == PAIR)
         AF_TRY(put_turns(t, n));
     if (packed && af_translate_says(packed, "true")) {
-        AF_TRY(af_torchtune_put(t, "sample_packing", packed->line, "true"));
-        AF_TRY(af_torchtune_put(t, "sample_packing_sequentially", packed->line, "true"));
+        AF_TRY(af_nested_put(t, "sample_packing", packed->line, "true"));
+        AF_TRY(af_nested_put(t, "sample_packing_sequentially", packed->line, "true"));
     }
 done:
     return st;

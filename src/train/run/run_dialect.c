@@ -41,6 +41,8 @@ af_dialect af_dialect_of(const af_yaml *root)
         return AF_DIALECT_AUTOTRAIN;
     if (root->kind == AF_YAML_MAP && af_torchtune_is_file(root))
         return AF_DIALECT_TORCHTUNE;
+    if (root->kind == AF_YAML_MAP && af_oumi_is_file(root))
+        return AF_DIALECT_OUMI;
     if (root->kind != AF_YAML_MAP || af_yaml_get(root, "base_model"))
         return AF_DIALECT_NONE;
     if (af_yaml_get(root, "model"))
@@ -98,6 +100,7 @@ const char *af_dialect_name(af_dialect d)
         [AF_DIALECT_UNSLOTH] = "Unsloth",
         [AF_DIALECT_AUTOTRAIN] = "AutoTrain",
         [AF_DIALECT_TORCHTUNE] = "torchtune",
+        [AF_DIALECT_OUMI] = "Oumi",
     };
     return names[d];
 }
@@ -167,6 +170,17 @@ static const char *const torchtune_presets[][2] = {
     {"max_grad_norm", "0"},    {"save_strategy", "epoch"},
 };
 
+/* Of Oumi 0.9; PEFT chooses the matrices of the adapter. */
+static const char *const oumi_presets[][2] = {
+    {"adapter", "full"},        {"lora_r", "8"},
+    {"lora_alpha", "8"},        {"lora_target_modules", "q_proj, v_proj"},
+    {"sequence_len", "1024"},   {"micro_batch_size", "8"},
+    {"num_epochs", "3"},        {"learning_rate", "5e-5"},
+    {"lr_scheduler", "linear"}, {"train_on_inputs", "true"},
+    {"save_steps", "500"},      {"eval_strategy", "no"},
+    {"output_dir", "output"},
+};
+
 static const char *preset_in(const char *const (*list)[2], size_t n, int i, const char **value)
 {
     *value = (size_t)i < n ? list[i][1] : NULL;
@@ -181,6 +195,8 @@ const char *af_dialect_default(af_dialect d, int i, const char **value)
         return preset_in(autotrain_presets, AF_LEN(autotrain_presets), i, value);
     if (d == AF_DIALECT_TORCHTUNE)
         return preset_in(torchtune_presets, AF_LEN(torchtune_presets), i, value);
+    if (d == AF_DIALECT_OUMI)
+        return preset_in(oumi_presets, AF_LEN(oumi_presets), i, value);
     if (i < 0 || i >= (int)AF_LEN(presets))
         return NULL;
     *value = d == AF_DIALECT_LLAMA_FACTORY      ? presets[i].factory

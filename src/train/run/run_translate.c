@@ -533,7 +533,10 @@ af_status af_run_translate(af_yaml **out, const af_yaml *root, af_run_config *ru
     af_arena *mem = &run->mem;
     af_translation t = {.root = root, .mem = mem, .name = name, .run = run, .err = err};
     const bool torchtune = run->dialect == AF_DIALECT_TORCHTUNE && af_torchtune_is_file(root);
-    af_status st = torchtune ? af_torchtune_join(&t.root, &t) : check_form(root, name, err);
+    const bool oumi = run->dialect == AF_DIALECT_OUMI && af_oumi_is_file(root);
+    af_status st = torchtune ? af_torchtune_join(&t.root, &t)
+                   : oumi    ? af_oumi_join(&t.root, &t)
+                             : check_form(root, name, err);
     if (st == AF_OK && (run->dialect == AF_DIALECT_UNSLOTH || run->dialect == AF_DIALECT_AUTOTRAIN))
         st = af_sections_join(&t.root, &t);
     root = t.root;

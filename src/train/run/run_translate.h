@@ -15,6 +15,7 @@ typedef enum af_dialect {
     AF_DIALECT_UNSLOTH, /* its program, not its Python */
     AF_DIALECT_AUTOTRAIN,
     AF_DIALECT_TORCHTUNE,
+    AF_DIALECT_OUMI,
 } af_dialect;
 
 /* Whose file this map of keys is. */
@@ -22,8 +23,9 @@ af_dialect af_dialect_of(const af_yaml *root);
 /* run_sections.c: whether it has the sections of Unsloth; whether it is a file of AutoTrain. */
 bool af_unsloth_has_sections(const af_yaml *root);
 bool af_autotrain_is_file(const af_yaml *root);
-/* run_torchtune.c: whether its keys are components of torchtune. */
+/* run_torchtune.c, run_oumi.c: whether its keys are components of torchtune, sections of Oumi. */
 bool af_torchtune_is_file(const af_yaml *root);
+bool af_oumi_is_file(const af_yaml *root);
 /* "LLaMA-Factory", for messages; NULL for NONE. */
 const char *af_dialect_name(af_dialect d);
 /* The i-th key whose default differs there, and that default; NULL after the last. */

@@ -43,8 +43,9 @@ bool af_unsloth_translate(af_translation *t, int i, af_status *st);
 bool af_autotrain_translate(af_translation *t, int i, af_status *st);
 /* The root with the keys of its sections among its own. */
 AF_CHECKED af_status af_sections_join(const af_yaml **out, const af_translation *t);
-/* run_torchtune.c: the components of its files as one map of our keys. */
+/* run_torchtune.c, run_oumi.c: the maps of their files as one map of our keys. */
 AF_CHECKED af_status af_torchtune_join(const af_yaml **out, const af_translation *t);
+AF_CHECKED af_status af_oumi_join(const af_yaml **out, const af_translation *t);
 /* run_mlx.c: a key that means something else in mlx-lm than its name does here; true when it was
  * one. */
 bool af_mlx_translate(af_translation *t, int i, af_status *st);
