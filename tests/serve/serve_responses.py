@@ -101,6 +101,32 @@ def check_items(s):
     check(r["tools"] == [TOOL], "functions are kept, other tools are not")
 
 
+def check_custom_tools(s):
+    """Tools that take a text: to the model they are functions with one parameter."""
+    tool = {"type": "custom", "name": "sql", "description": "Runs SQL.", "format": {"type": "grammar", "syntax": "regex", "definition": "SELECT [0-9]"}}
+    for choice in ("required", {"type": "custom", "name": "sql"}):
+        r = s.post(PATH, input="Hi", tools=[tool, TOOL] if choice != "required" else [tool], tool_choice=choice, parallel_tool_calls=False)[1]
+        call = r["output"][0]
+        check(call["type"] == "custom_tool_call" and call["name"] == "sql" and call["id"].startswith("ctc_") and call["call_id"] and
+              call["input"][:7] == "SELECT " and call["input"][7:].isdigit(), "a call: %s" % r)
+        check(r["tools"][0] == tool and "arguments" not in call, "the tool: %s" % r)
+    rules = "root ::= " + json.dumps('<tool_call>{"name": "sql", "arguments": {"input": "a \\"b\\""}}</tool_call>')
+    names, data = zip(*events(s, input="Hi", tools=[tool], grammar=rules))
+    item = data[-1]["response"]["output"][0]
+    check(item["input"] == 'a "b"' and [d["item"] for d in data if d["type"] == "response.output_item.done"] == [item], "a stream: %s" % item)
+    inputs = [d for d in data if d["type"].startswith("response.custom_tool_call_input")]
+    check([d.get("delta") or d.get("input") for d in inputs] == ['a "b"'] * 2 and all(d["item_id"] == item["id"] for d in inputs), "its events: %s" % inputs)
+    called = {"id": "c1", "type": "function", "function": {"name": "sql", "arguments": json.dumps({"input": "x"})}}
+    same_as_chat(s, HI + [{"role": "assistant", "content": "", "tool_calls": [called]}, {"role": "tool", "tool_call_id": "c1", "content": "sun"}],
+                 input=HI + [{"type": "custom_tool_call", "call_id": "c1", "name": "sql", "input": "x"},
+                             {"type": "custom_tool_call_output", "call_id": "c1", "output": "sun"}])
+    for bad in ({"type": "custom"}, {"type": "custom", "name": 3}):
+        status, answer = s.post(PATH, input="Hi", tools=[bad])
+        check(status == 400 and answer["error"]["param"] == "tools", "a tool without a name: %s" % answer)
+    status, answer = s.post(PATH, input=[{"type": "custom_tool_call", "call_id": "c1", "name": "sql"}])
+    check(status == 400 and "custom_tool_call without" in answer["error"]["message"], "a call without a text: %s" % answer)
+
+
 def check_tools(s):
     for choice in ("required", {"type": "function", "name": "weather"}):
         r = s.post(PATH, input="Hi", tools=[TOOL], tool_choice=choice, parallel_tool_calls=False)[1]
@@ -285,7 +311,7 @@ def check_errors(s):
 
 def main():
     s = Server("--alias", "base")
-    for part in (check_whole, check_count, check_items, check_tools, check_reasoning, check_stream, check_format, check_errors, check_input_items, check_many_items, check_store):
+    for part in (check_whole, check_count, check_items, check_tools, check_custom_tools, check_reasoning, check_stream, check_format, check_errors, check_input_items, check_many_items, check_store):
         try:
             part(s)
         except Exception as e:

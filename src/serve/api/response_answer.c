@@ -4,6 +4,8 @@
  * So the answer in one piece and the last event of a stream have the same items. */
 #include "serve/api/responses.h"
 
+#include "format/text/json_text.h"
+
 /* ---- the object ---- */
 
 static void out_usage(af_buf *b, const af_generation *g)
@@ -260,45 +262,72 @@ static void close_message(af_choice *c, const char *text, uint64_t n, bool whole
 
 /* ---- calls ---- */
 
-static void out_call(af_buf *b, const af_generation *g, const af_tool_call *call, bool complete)
+/* How a call of a function is said, and one of a tool that takes a text. */
+typedef struct call_words {
+    const char *kind, *type, *member, *delta, *done;
+} call_words;
+
+static const call_words functions = {"fc", "function_call", "arguments",
+                                     "response.function_call_arguments.delta",
+                                     "response.function_call_arguments.done"};
+static const call_words customs = {"ctc", "custom_tool_call", "input",
+                                   "response.custom_tool_call_input.delta",
+                                   "response.custom_tool_call_input.done"};
+
+static bool is_custom(const af_response *r, const char *name)
 {
-    af_buf_printf(b, "{\"id\":\"fc_%s_%d\",\"type\":\"function_call\",\"status\":\"%s\",",
-                  g->id + strlen("resp_"), g->choice->items.count,
-                  complete ? "completed" : "in_progress");
+    for (size_t i = 0; i < json_array_size(r->custom); i++)
+        if (strcmp(json_string_value(json_array_get(r->custom, i)), name) == 0)
+            return true;
+    return false;
+}
+
+static void out_call(af_buf *b, const af_generation *g, const call_words *w,
+                     const af_tool_call *call, const char *text)
+{
+    af_buf_printf(b, "{\"id\":\"%s_%s_%d\",\"type\":\"%s\",\"status\":\"%s\",", w->kind,
+                  g->id + strlen("resp_"), g->choice->items.count, w->type,
+                  text ? "completed" : "in_progress");
     af_buf_str(b, "\"call_id\":");
     af_out_cstring(b, call->id);
     af_buf_str(b, ",\"name\":");
     af_out_cstring(b, call->name);
-    af_buf_str(b, ",\"arguments\":");
-    af_out_cstring(b, complete ? call->arguments : "");
+    af_buf_printf(b, ",\"%s\":", w->member);
+    af_out_cstring(b, text ? text : "");
     af_buf_char(b, '}');
 }
 
-static void send_arguments(af_generation *g, const char *name, const char *member,
-                           const af_tool_call *call)
+static void send_text(af_generation *g, const call_words *w, const char *event, const char *member,
+                      const char *text)
 {
     af_buf b = {0};
-    begin_item_event(&b, g, name, "fc");
+    begin_item_event(&b, g, event, w->kind);
     af_buf_printf(&b, ",\"%s\":", member);
-    af_out_cstring(&b, call->arguments);
+    af_out_cstring(&b, text);
     af_answer_send(g, &b);
 }
 
 static void add_call(af_choice *c, const af_tool_call *call)
 {
     af_generation *g = c->of;
+    const call_words *w = is_custom(g->response, call->name) ? &customs : &functions;
+    json_t *tree =
+        w == &customs ? af_json_load(call->arguments, strlen(call->arguments), 0, NULL) : NULL;
+    const char *input = json_string_value(json_object_get(tree, "input"));
+    const char *text = input ? input : call->arguments;
     af_buf item = {0};
     c->logprobs.content.len = 0;
     c->logprobs.tokens = 0;
     if (g->stream) {
-        out_call(&item, g, call, false);
+        out_call(&item, g, w, call, NULL);
         send_item(g, "response.output_item.added", &item);
         item.len = 0;
-        send_arguments(g, "response.function_call_arguments.delta", "delta", call);
-        send_arguments(g, "response.function_call_arguments.done", "arguments", call);
+        send_text(g, w, w->delta, "delta", text);
+        send_text(g, w, w->done, w->member, text);
     }
-    out_call(&item, g, call, true);
+    out_call(&item, g, w, call, text);
     add_item(g, &item);
+    json_decref(tree);
 }
 
 /* ---- items ---- */

@@ -36,8 +36,11 @@ static af_status read_page(const af_request_head *h, item_page *p, af_error *err
 
 static const char *id_prefix(const char *type)
 {
-    static const char *const prefixes[][2] = {
-        {"message", "msg"}, {"function_call", "fc"}, {"function_call_output", "fco"}};
+    static const char *const prefixes[][2] = {{"message", "msg"},
+                                              {"function_call", "fc"},
+                                              {"function_call_output", "fco"},
+                                              {"custom_tool_call", "ctc"},
+                                              {"custom_tool_call_output", "ctco"}};
     for (size_t i = 0; i < AF_LEN(prefixes); i++)
         if (strcmp(type, prefixes[i][0]) == 0)
             return prefixes[i][1];

@@ -14,6 +14,7 @@ void af_response_free(af_response *r)
         return;
     free(r->echo);
     free(r->items);
+    json_decref(r->custom);
     af_buf_clear(&r->logprobs);
     free(r);
 }
@@ -86,13 +87,14 @@ static af_status add_message(json_t *messages, const json_t *item, size_t at, af
 
 static af_status add_call(json_t *messages, const json_t *item, size_t at, af_error *err)
 {
+    const bool custom = is_word(json_object_get(item, "type"), "custom_tool_call");
     json_t *id = json_object_get(item, "call_id"), *name = json_object_get(item, "name"),
-           *arguments = json_object_get(item, "arguments"), *last = last_of(messages);
-    if (!json_is_string(id) || !json_is_string(name) || !json_is_string(arguments))
-        return af_fail_subject(err, AF_EUSAGE, "input",
-                               "item %zu is a function_call without 'call_id', 'name' or "
-                               "'arguments'",
-                               at);
+           *given = json_object_get(item, custom ? "input" : "arguments"),
+           *last = last_of(messages);
+    if (!json_is_string(id) || !json_is_string(name) || !json_is_string(given))
+        return af_fail_subject(
+            err, AF_EUSAGE, "input", "item %zu is a %s without 'call_id', 'name' or '%s'", at,
+            custom ? "custom_tool_call" : "function_call", custom ? "input" : "arguments");
     if (!last || !is_word(json_object_get(last, "role"), "assistant")) {
         json_array_append_new(messages,
                               json_pack("{s:s, s:s}", "role", "assistant", "content", ""));
@@ -100,9 +102,11 @@ static af_status add_call(json_t *messages, const json_t *item, size_t at, af_er
     }
     if (!json_object_get(last, "tool_calls"))
         json_object_set_new(last, "tool_calls", json_array());
-    json_array_append_new(json_object_get(last, "tool_calls"),
-                          json_pack("{s:O, s:s, s:{s:O, s:O}}", "id", id, "type", "function",
-                                    "function", "name", name, "arguments", arguments));
+    json_array_append_new(
+        json_object_get(last, "tool_calls"),
+        json_pack("{s:O, s:s, s:{s:O, s:o}}", "id", id, "type", "function", "function", "name",
+                  name, "arguments",
+                  custom ? json_pack("{s:O}", "input", given) : json_incref(given)));
     return AF_OK;
 }
 
@@ -147,16 +151,16 @@ static af_status add_items(json_t *messages, const json_t *items, size_t from, a
         const json_t *item = json_array_get(items, i), *type = json_object_get(item, "type");
         if (json_is_object(item) && (!type || is_word(type, "message")))
             st = add_message(messages, item, i, err);
-        else if (is_word(type, "function_call"))
+        else if (is_word(type, "function_call") || is_word(type, "custom_tool_call"))
             st = add_call(messages, item, i, err);
-        else if (is_word(type, "function_call_output"))
+        else if (is_word(type, "function_call_output") || is_word(type, "custom_tool_call_output"))
             st = add_output(messages, item, i, err);
         else if (is_word(type, "reasoning"))
             thought = reasoning_text(item);
         else
             st = af_fail_subject(err, AF_EUNSUPPORTED, "input",
-                                 "item %zu is of type '%.40s'; messages, function_call and "
-                                 "function_call_output are supported",
+                                 "item %zu is of type '%.40s'; messages, calls of functions and "
+                                 "custom tools, and their outputs are supported",
                                  i, json_is_string(type) ? json_string_value(type) : "none");
         if (!is_word(type, "reasoning"))
             add_reasoning(messages, &thought);
@@ -236,8 +240,38 @@ done:
     return st;
 }
 
-/* Functions: as chat completions have them into the chat, as they are into `kept`. */
-static af_status read_tools(const json_t *body, json_t *chat, json_t *kept, af_error *err)
+/* A tool that takes a text, as a function with one parameter. What the text must look like is part
+ * of the description; a call that is forced keeps to a regular expression. */
+static json_t *custom_function(const json_t *tool)
+{
+    const json_t *format = af_value(tool, "format"), *rules = af_value(format, "definition");
+    json_t *text = json_pack("{s:s}", "type", "string");
+    const char *said = json_string_value(af_value(tool, "description"));
+    af_buf b = {0};
+    af_buf_str(&b, said ? said : "");
+    if (json_is_string(rules))
+        af_buf_printf(&b, "%sThe input follows this %s:\n%s", b.len ? "\n" : "",
+                      is_word(af_value(format, "syntax"), "regex") ? "regular expression"
+                                                                   : "grammar",
+                      json_string_value(rules));
+    if (json_is_string(rules) && is_word(af_value(format, "syntax"), "regex")) {
+        af_buf pattern = {0};
+        af_buf_printf(&pattern, "^(?:%s)$", json_string_value(rules));
+        json_object_set_new(text, "pattern", json_string(pattern.data ? pattern.data : ""));
+        af_buf_clear(&pattern);
+    }
+    json_t *function =
+        json_pack("{s:O?, s:s, s:{s:s, s:{s:o}, s:[s]}}", "name", af_value(tool, "name"),
+                  "description", b.data ? b.data : "", "parameters", "type", "object", "properties",
+                  "input", text, "required", "input");
+    af_buf_clear(&b);
+    return function;
+}
+
+/* Functions and custom tools: as chat completions have them into the chat, as they are into `kept`.
+ */
+static af_status read_tools(af_response *r, const json_t *body, json_t *chat, json_t *kept,
+                            af_error *err)
 {
     static const char *const members[] = {"name", "description", "parameters", "strict"};
     json_t *tools = NULL, *list;
@@ -246,16 +280,20 @@ static af_status read_tools(const json_t *body, json_t *chat, json_t *kept, af_e
         return st;
     list = json_array();
     for (size_t i = 0; i < json_array_size(tools); i++) {
-        json_t *tool = json_array_get(tools, i), *function = json_object();
+        json_t *tool = json_array_get(tools, i), *name = af_value(tool, "name");
+        const bool custom = is_word(json_object_get(tool, "type"), "custom");
+        json_t *function = custom ? custom_function(tool) : json_object();
         if (!json_is_string(json_object_get(tool, "type"))) {
             json_decref(function);
             json_decref(list);
             return af_fail_subject(err, AF_EUSAGE, "tools", "tool %zu has no 'type'", i);
         }
-        for (size_t k = 0; k < AF_LEN(members); k++)
+        if (custom && json_is_string(name))
+            json_array_append(r->custom, name);
+        for (size_t k = 0; k < AF_LEN(members) && !custom; k++)
             if (af_value(tool, members[k]))
                 json_object_set(function, members[k], json_object_get(tool, members[k]));
-        if (is_word(json_object_get(tool, "type"), "function")) {
+        if (custom || is_word(json_object_get(tool, "type"), "function")) {
             json_array_append_new(
                 list, json_pack("{s:s, s:O}", "type", "function", "function", function));
             json_array_append(kept, tool);
@@ -284,7 +322,9 @@ static void read_tool_choice(const json_t *body, json_t *chat)
     json_t *choice = af_value(body, "tool_choice"), *name = json_object_get(choice, "name");
     if (is_word(json_object_get(choice, "type"), "allowed_tools"))
         json_object_set_new(chat, "tool_choice", allowed_tools(choice));
-    else if (choice && is_word(json_object_get(choice, "type"), "function") && json_is_string(name))
+    else if ((is_word(json_object_get(choice, "type"), "function") ||
+              is_word(json_object_get(choice, "type"), "custom")) &&
+             json_is_string(name))
         json_object_set_new(
             chat, "tool_choice",
             json_pack("{s:s, s:{s:O}}", "type", "function", "function", "name", name));
@@ -402,7 +442,8 @@ af_status af_response_read(af_generation *g, const json_t *body, json_t **chat, 
     AF_TRY(af_value_bool(body, "store", &store, &f->err));
     AF_TRY(read_items(g->api, body, items, f));
     AF_TRY(make_messages(body, items, to, &f->err));
-    AF_TRY(read_tools(body, to, tools, &f->err));
+    r->custom = json_array();
+    AF_TRY(read_tools(r, body, to, tools, &f->err));
     read_tool_choice(body, to);
     AF_TRY(read_format(body, to, &text, &f->err));
     AF_TRY(read_logprobs(body, to, &f->err));
