@@ -65,6 +65,25 @@ def check_limits(s):
         check(c == "aab", "with a grammar: %s" % c)
 
 
+def check_best_of(s):
+    """The most likely of several answers to each prompt; all are counted."""
+    def made(**body):
+        r = s.post(TEXT, prompt=["Hello", "The cat"], max_tokens=5, seed=3, **body)[1]
+        return [(c["text"], c["index"]) for c in r["choices"]], r
+
+    r = made(n=6, logprobs=0)[1]
+    mean = lambda c: sum(c["logprobs"]["token_logprobs"]) / len(c["logprobs"]["token_logprobs"])
+    want = [c["text"] for k in (0, 6) for c in sorted(r["choices"][k:k + 6], key=mean, reverse=True)[:2]]
+    got, best = made(n=2, best_of=6)
+    check(got == list(zip(want, range(4))) and best["usage"] == r["usage"], "best_of: %s %s" % (got, want))
+    check([c[0] for c in made(best_of=6)[0]] == want[::2], "one of six")
+    check(made(best_of=6, n=6)[0] == made(n=6)[0], "as many as n: in their order")
+    for body in (dict(best_of=2, n=3), dict(best_of=3, stream=True), dict(best_of="a")):
+        status, r = s.post(TEXT, prompt="Hello", **body)
+        check(status == 400 and r["error"]["param"] == "best_of", "%s: %s" % (body, r))
+    check(s.post(CHAT, messages=HI, best_of=2)[0] == 400 and s.post(CHAT, messages=HI, best_of=1, max_tokens=1)[0] == 200, "chats")
+
+
 def check_infill(s):
     """The tokens of these names are 509 to 511 here."""
     def prompt(**body):
@@ -417,7 +436,7 @@ def run(parts, *args, model=MODEL):
 
 
 def main():
-    run((check_min_tokens, check_limits, check_call_or_format, check_scores, check_llama_completion))
+    run((check_min_tokens, check_limits, check_best_of, check_call_or_format, check_scores, check_llama_completion))
     run((check_pings,), "--sse-ping-interval", "1e-9")
     check_embedding_models()
     with tempfile.TemporaryDirectory() as folder:

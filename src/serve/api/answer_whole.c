@@ -90,14 +90,43 @@ static void out_choice(af_buf *b, af_choice *c)
     af_buf_char(b, '}');
 }
 
+static double likelihood(const af_choice *c)
+{
+    return c->logprob / (double)AF_MAX(c->text.count, 1);
+}
+
+/* best_of: of the answers to a prompt, those with the most likely tokens come, in this order. The
+ * others have the index -1. */
+static void rank_choices(af_generation *g)
+{
+    for (int i = 0; i < g->choices && g->shown < g->n; i++)
+        g->choice[i].index = -1;
+    for (int i = 0; i < g->prompts * g->shown && g->shown < g->n; i++) {
+        af_choice *best = NULL, *first = &g->choice[i / g->shown * g->n];
+        for (af_choice *c = first; c < first + g->n; c++)
+            if (c->index < 0 && (!best || likelihood(c) > likelihood(best)))
+                best = c;
+        best->index = i;
+    }
+}
+
+static af_choice *choice_of(const af_generation *g, int index)
+{
+    af_choice *c = &g->choice[index / g->shown * g->n];
+    while (c->index != index)
+        c++;
+    return c;
+}
+
 void af_answer_whole(af_generation *g)
 {
     af_buf b = {0};
+    rank_choices(g);
     af_out_answer_head(&b, g, g->chat ? "chat.completion" : "text_completion");
     af_buf_str(&b, ",\"choices\":[");
-    for (int i = 0; i < g->choices; i++) {
+    for (int i = 0; i < g->prompts * g->shown; i++) {
         af_buf_str(&b, i ? "," : "");
-        out_choice(&b, &g->choice[i]);
+        out_choice(&b, choice_of(g, i));
     }
     af_buf_str(&b, "],");
     af_out_usage(&b, g);

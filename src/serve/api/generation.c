@@ -86,6 +86,7 @@ static bool add_token(af_choice *c, const af_decoded *t)
     const bool is_end = stopped || (t->end == AF_DECODE_EOS && !g->ignore_eos);
     if (g->logprobs)
         af_logprobs_add(c, t);
+    c->logprob += t->logprob;
     af_status st = af_answer_text_add(&c->text, t->id, !is_end && !is_noise(g, t->id), &err);
     const char *finish = finish_of(c, stopped, t->end);
     if (st == AF_OK && finish)
@@ -148,7 +149,9 @@ static af_status submit(af_choice *c, af_decoder *d, af_error *err)
                            .max_tokens = AF_MAX(1, AF_MIN(g->max_tokens, left)),
                            .min_tokens = g->min_tokens,
                            .ignore_eos = g->ignore_eos,
-                           .top_logprobs = g->logprobs ? g->top_logprobs : -1,
+                           .top_logprobs = g->logprobs       ? g->top_logprobs
+                                           : g->shown < g->n ? 0
+                                                             : -1,
                            .prompt_logprobs = g->logprobs && g->echo,
                            .bias = g->bias,
                            .biases = g->biases,
@@ -304,7 +307,7 @@ af_generation *af_generation_new(af_api *a, af_httpd_call *call, const af_answer
     g->api = a;
     g->form = form;
     g->chat = form->chat;
-    g->n = 1;
+    g->n = g->shown = 1;
     g->call = call ? af_httpd_call_ref(call) : NULL;
     g->task = (af_serve_task){.begin = begin, .poll = poll, .fail = fail, .end = end};
     return g;

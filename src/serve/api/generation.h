@@ -77,7 +77,8 @@ struct af_choice {
     double first;   /* seconds from the request to its first token */
     uint64_t ticket;
     bool submitted, done;
-    bool echoed; /* the first token of the prompt is among the log-probabilities */
+    bool echoed;    /* the first token of the prompt is among the log-probabilities */
+    double logprob; /* of its tokens so far, for best_of */
     af_answer_text text;
     af_tool_parser *parser; /* of calls, or NULL: the text is the content */
     uint64_t parsed;        /* bytes of the text that became parts */
@@ -125,8 +126,9 @@ struct af_generation {
     int top_logprobs;
     af_encoding *prompt;
     af_buf *prompt_text; /* echo only */
-    int prompts, n;
-    af_choice *choice; /* [prompts][n] */
+    int prompts, n;      /* n: answers to each */
+    int shown;           /* of these n, the most likely */
+    af_choice *choice;   /* [prompts][n] */
     int choices, pending;
     af_sample_opts sample;
     int64_t max_tokens, min_tokens;

@@ -164,13 +164,28 @@ static af_status refuse_others(const json_t *body, bool chat, af_error *err)
         if (!says_nothing(json_object_get(body, absent[i])))
             return af_fail_subject(err, AF_EUNSUPPORTED, absent[i], "'%s' is not supported",
                                    absent[i]);
-    int64_t best_of = 1, n = 1;
-    af_status st = af_value_int(body, "best_of", 1, 128, &best_of, err);
-    if (st == AF_OK)
-        st = af_value_int(body, "n", 1, 128, &n, err);
-    if (st == AF_OK && af_value(body, "best_of") && best_of != n)
-        st = af_fail_subject(err, AF_EUNSUPPORTED, "best_of",
-                             "'best_of' above 'n' is not supported");
+    return AF_OK;
+}
+
+/* How many answers there are to a prompt, and how many of them are shown: the most likely. */
+static af_status read_counts(af_generation *g, const json_t *body, af_error *err)
+{
+    static const char field[] = "best_of";
+    int64_t n = 1, best_of;
+    af_status st = AF_OK;
+    AF_TRY(af_value_int(body, "n", 1, 128, &n, err));
+    best_of = n;
+    AF_TRY(af_value_int(body, field, 1, 128, &best_of, err));
+    if (best_of < n)
+        AF_TRY(af_fail_subject(err, AF_EUSAGE, field,
+                               "'best_of' is %" PRId64 ", less than 'n', %" PRId64, best_of, n));
+    if (best_of > n && (g->chat || g->stream))
+        AF_TRY(af_fail_subject(err, AF_EUNSUPPORTED, field,
+                               "'best_of' above 'n' is not supported %s",
+                               g->chat ? "in chats" : "with 'stream'"));
+    g->n = (int)best_of;
+    g->shown = (int)n;
+done:
     return st;
 }
 
@@ -221,7 +236,6 @@ static af_status read_reasoning(af_generation *g, const json_t *body, af_error *
 af_status af_generation_fields(af_generation *g, const json_t *body, af_api_fault *f)
 {
     af_status st = AF_OK;
-    int64_t n = 1;
     bool skip = true;
     af_error *err = &f->err;
     AF_TRY(read_sampling(g, body, err));
@@ -231,13 +245,12 @@ af_status af_generation_fields(af_generation *g, const json_t *body, af_api_faul
     AF_TRY(af_limits_read(g, body, err));
     AF_TRY(read_logprobs(g, body, err));
     AF_TRY(read_stream(g, body, err));
-    AF_TRY(af_value_int(body, "n", 1, 128, &n, err));
+    AF_TRY(read_counts(g, body, err));
     AF_TRY(af_value_bool(body, "ignore_eos", &g->ignore_eos, err));
     AF_TRY(af_value_bool(body, "return_token_ids", &g->return_ids, err));
     AF_TRY(af_value_bool(body, "skip_special_tokens", &skip, err)); /* vLLM */
     AF_TRY(read_reasoning(g, body, err));
     AF_TRY(refuse_others(body, g->chat, err));
-    g->n = (int)n;
     g->show_special = !skip;
     g->max_tokens = g->chat ? INT32_MAX / 2 : 16;
     AF_TRY(read_limit(g, body, "max_tokens", g->chat ? 1 : 0, err));
