@@ -429,6 +429,31 @@ static void test_unknown_names_are_refused_by_name(void **state)
     unlink(path);
 }
 
+/* Files that are older than tokenizer.ggml.pre: qwen2 splits as its models do. */
+static void test_files_without_a_name(void **state)
+{
+    (void)state;
+    char path[4096];
+    source s;
+    scratch_path(path, sizeof path);
+    open_source(&s, "bytes");
+    af_tokenizer *t[2];
+    for (int i = 0; i < 2; i++) {
+        af_error err = {0};
+        af_gguf_writer *w = begin_arch(path, "qwen2", "gpt2", i ? "qwen2" : NULL);
+        put_tokens(w, &s);
+        put_merges(w, &s, false);
+        finish(w);
+        CHECK_OK(af_tokenizer_open(&t[i], path, &err), err);
+    }
+    same_ids(t[0], t[1]);
+    af_tokenizer_close(t[0]);
+    af_tokenizer_close(t[1]);
+    af_tokenizer_close(s.t);
+    json_decref(s.json);
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -440,6 +465,7 @@ int main(void)
         cmocka_unit_test(test_end_tokens_that_no_key_names),
         cmocka_unit_test(test_raw_merges_give_the_same_ids),
         cmocka_unit_test(test_unknown_names_are_refused_by_name),
+        cmocka_unit_test(test_files_without_a_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -240,13 +240,11 @@ static af_status bpe_json(const af_gguf *g, const af_gguf_kv *tokens, json_t *o,
                           bool raw, af_error *err)
 {
     static const char *const parts[] = {"normalizer", "pre_tokenizer", "decoder"};
-    const af_gguf_str name = af_gguf_string(g, raw ? "tokenizer.ggml.model" : "tokenizer.ggml.pre");
     const int64_t unk = raw ? af_gguf_int(g, "tokenizer.ggml.unknown_token_id", -1) : -1;
-    const af_pre_name *pre = name.at ? af_pre_name_find(name.at, name.len) : NULL;
-    if (!pre)
-        return af_fail(err, AF_EUNSUPPORTED,
-                       "tokenizer.ggml.pre \"%.*s\" is not known, so no tokenizer.json can be made",
-                       (int)AF_MIN(name.len, 60), name.at ? name.at : "");
+    const af_pre_name *pre;
+    const af_status st = af_pre_name_of(&pre, g, raw, err);
+    if (st != AF_OK)
+        return st;
     json_t *p = af_pre_name_parts(pre);
     for (size_t i = 0; i < AF_LEN(parts); i++) {
         json_t *part = json_object_get(p, parts[i]);

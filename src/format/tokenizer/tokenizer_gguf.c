@@ -3,6 +3,7 @@
  * "gpt2" is byte-level BPE: the name in tokenizer.ggml.pre stands for the split patterns, which the
  * file does not hold. "llama" is SentencePiece BPE with scores. Control and user-defined tokens are
  * added tokens. A family whose own tokenizer normalises (Qwen: NFC) does so here, too. */
+#include "base/log.h"
 #include "format/text/json_text.h"
 #include "format/tokenizer/tokenizer.h"
 #include "format/tokenizer/tokenizer_pre.h"
@@ -113,19 +114,62 @@ done:
     return st;
 }
 
+/* Of files that are older than the key. For other architectures llama.cpp warns and splits as
+ * "default": ids that no model was trained with. */
+static const char *pre_of_arch(const af_gguf *g)
+{
+    static const struct {
+        const char *arch, *pre;
+        uint64_t tokens; /* 0: any number */
+    } known[] = {{"llama", "llama-bpe", 128256},
+                 {"qwen2", "qwen2", 0},
+                 {"qwen2moe", "qwen2", 0},
+                 {"stablelm", "stablelm2", 100352},
+                 {"gpt2", "gpt-2", 50257},
+                 {"phi2", "phi-2", 0},
+                 {"falcon", "falcon", 65024},
+                 {"command-r", "command-r", 0},
+                 {"dbrx", "dbrx", 0},
+                 {"mpt", "mpt", 0},
+                 {"starcoder", "starcoder", 0},
+                 {"starcoder2", "starcoder", 0},
+                 {"bloom", "bloom", 0}};
+    const af_gguf_str arch = af_gguf_string(g, "general.architecture");
+    const af_gguf_kv *tokens = af_gguf_find_kv(g, "tokenizer.ggml.tokens");
+    for (size_t i = 0; arch.at && tokens && i < AF_LEN(known); i++)
+        if (strlen(known[i].arch) == arch.len && memcmp(known[i].arch, arch.at, arch.len) == 0 &&
+            (!known[i].tokens || known[i].tokens == tokens->count))
+            return known[i].pre;
+    return NULL;
+}
+
+af_status af_pre_name_of(const af_pre_name **out, const af_gguf *g, bool raw, af_error *err)
+{
+    af_gguf_str name = af_gguf_string(g, raw ? "tokenizer.ggml.model" : "tokenizer.ggml.pre");
+    if (!name.at) {
+        name.at = pre_of_arch(g);
+        if (!name.at)
+            return af_fail(err, AF_EUNSUPPORTED,
+                           "tokenizer.ggml.pre is missing; it says how to split the text");
+        name.len = strlen(name.at);
+        af_log_write(AF_LOG_WARN,
+                     "tokenizer.ggml.pre is missing: text is split as models of this architecture "
+                     "do (\"%s\")",
+                     name.at);
+    }
+    *out = af_pre_name_find(name.at, name.len);
+    return *out ? AF_OK
+                : af_fail(err, AF_EUNSUPPORTED, "tokenizer.ggml.pre \"%.*s\" is not known",
+                          (int)AF_MIN(name.len, 60), name.at);
+}
+
 /* `raw`: Gemma 4's, whose pieces are those of SentencePiece. */
 static af_status read_bpe(af_tokenizer *t, const af_gguf *g, bool raw, bool *add_bos, af_error *err)
 {
     af_status st = AF_OK;
     char *parts = NULL;
-    af_gguf_str name = af_gguf_string(g, raw ? "tokenizer.ggml.model" : "tokenizer.ggml.pre");
-    if (!name.at) /* llama.cpp warns and guesses; a guess gives wrong ids */
-        return af_fail(err, AF_EUNSUPPORTED,
-                       "tokenizer.ggml.pre is missing; it says how to split the text");
-    const af_pre_name *pre = af_pre_name_find(name.at, name.len);
-    if (!pre)
-        return af_fail(err, AF_EUNSUPPORTED, "tokenizer.ggml.pre \"%.*s\" is not known",
-                       (int)AF_MIN(name.len, 60), name.at);
+    const af_pre_name *pre;
+    AF_TRY(af_pre_name_of(&pre, g, raw, err));
     t->model.kind = AF_MODEL_BPE;
     t->model.ignore_merges = pre->flags & AF_PRE_IGNORE_MERGES;
     t->model.byte_fallback = t->model.fuse_unk = raw;

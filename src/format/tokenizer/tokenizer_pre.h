@@ -29,6 +29,10 @@ bool af_gguf_token_strips(const struct af_gguf *g, const char *token, uint64_t l
 
 /* NULL when the name is not known. */
 const af_pre_name *af_pre_name_find(const char *name, uint64_t len);
+/* That of a GGUF file; of one without tokenizer.ggml.pre that of its architecture, with a warning,
+ * where all its models have the same. `raw`: of Gemma 4. AF_EUNSUPPORTED. */
+AF_CHECKED af_status af_pre_name_of(const af_pre_name **out, const struct af_gguf *g, bool raw,
+                                    af_error *err);
 /* The i-th name; NULL after the last. */
 const af_pre_name *af_pre_name_at(int i);
 /* Normalizer, pre_tokenizer and decoder as in a tokenizer.json. json_decref it; NULL = no memory.
