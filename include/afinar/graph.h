@@ -132,6 +132,8 @@ AF_API af_tensor *af_matmul(af_graph *g, af_tensor *a, af_tensor *b, af_matmul_k
 AF_API af_tensor *af_transpose(af_graph *g, af_tensor *x, const int *perm);
 /* The same elements in another shape, without a copy. */
 AF_API af_tensor *af_reshape(af_graph *g, af_tensor *x, int ndim, const int64_t *dim);
+/* The same values as a constant: no gradient passes. */
+AF_API af_tensor *af_detach(af_graph *g, af_tensor *x);
 /* Elements [from, from + count) of one axis. */
 AF_API af_tensor *af_slice(af_graph *g, af_tensor *x, int axis, int64_t from, int64_t count);
 /* n tensors one after another along an axis; other axes must agree. */

@@ -19,6 +19,16 @@ typedef struct af_adapter_leaf {
     int64_t a_row, b_from;
 } af_adapter_leaf;
 
+/* Quantisation-aware training as torchao's fake quantizers do it: linears compute with weights
+ * rounded to 4 bits, with a scale and a minimum for each `group` of a row
+ * (Int4WeightFakeQuantizer), and with inputs rounded to 8 bits by token (IntxFakeQuantizer). */
+typedef struct af_qat {
+    int64_t group; /* 0 = no such training */
+    bool inputs;   /* those too */
+    bool embedding;
+    bool switched; /* only while af_model_leaves.qat_on is 1, not 0 */
+} af_qat;
+
 typedef struct af_model_leaves {
     const af_model_spec *spec;
     const af_adapter *adapter; /* NULL = none */
@@ -33,7 +43,9 @@ typedef struct af_model_leaves {
     af_tensor *inv_freq[AF_ROPE_SETS];
     /* ALiBi, NULL = none: f32 [heads] and [heads][..] of alibi.h, written with inv_freq */
     af_tensor *alibi, *alibi_pick;
-    af_tensor *decay;    /* f32 [heads], NULL = none: slopes of decay.h, written with inv_freq */
+    af_tensor *decay; /* f32 [heads], NULL = none: slopes of decay.h, written with inv_freq */
+    af_qat qat;
+    af_tensor *qat_on;   /* f32 [1], an input where qat.switched, else NULL */
     int64_t rope_length; /* length inv_freq was last written for; 0 = never */
     af_arena arena;
 } af_model_leaves;
@@ -47,6 +59,7 @@ typedef struct af_leaves_opts {
     const af_adapter *adapter; /* NULL = none; must outlive the leaves */
     double dropout;            /* on the adapter's inputs, in training */
     const af_dtype *dtype;     /* by spec tensor: the type of frozen ones; NULL = all `compute` */
+    af_qat qat;
     const struct af_model_leaves *base; /* NULL, or: frozen tensors are those of these leaves */
     const char *prefix;                 /* put before tensor names (a teacher's, say); NULL = "" */
 } af_leaves_opts;

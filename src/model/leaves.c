@@ -196,6 +196,9 @@ af_status af_model_leaves_init(af_model_leaves *out, af_graph *g, const af_model
     af_status st = AF_OK;
     af_model_leaves l = {
         .spec = s, .adapter = o->adapter, .dropout = o->dropout, .graph = g, .compute = o->compute};
+    l.qat = o->qat;
+    if (o->qat.switched)
+        l.qat_on = af_graph_input(g, "qat_on", AF_DTYPE_F32, 1, (int64_t[]){1});
     l.tensor = af_arena_take(&l.arena, (uint64_t)s->tensors * sizeof *l.tensor);
     l.module = af_arena_take(&l.arena, (uint64_t)s->modules * sizeof *l.module);
     if (!l.tensor || !l.module)

@@ -218,6 +218,7 @@ static void test_general_ops(void **state)
     RECORDS(af_matmul, G, X, X, (af_matmul_kind)0);
     RECORDS(af_transpose, G, X, N);
     RECORDS(af_reshape, G, X, 1, N);
+    RECORDS(af_detach, G, X);
     RECORDS(af_slice, G, X, 0, 0, 1);
     RECORDS(af_concat, G, N, 1, 0);
     RECORDS(af_sum, G, X, 0, false);

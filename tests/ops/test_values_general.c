@@ -205,6 +205,26 @@ static void test_fake_quant_values_and_straight_through(void **state)
     af_device_close(d);
 }
 
+/* x times itself as a constant: the gradient is x, not 2 x. */
+static void test_no_gradient_passes_detach(void **state)
+{
+    (void)state;
+    static const double x[] = {-1.0, 0.5, 3.0}, square[] = {1.0, 0.25, 9.0};
+    af_device *d = cpu();
+    af_graph *g = graph();
+    af_tensor *p = af_graph_param(g, "p", AF_DTYPE_F64, 1, (int64_t[]){3});
+    af_tensor *y = af_mul(g, p, af_detach(g, p));
+    af_graph_output(g, y);
+    af_graph_backward(g, af_sum_all(g, y));
+    prepare(g, d);
+    fill(p, x);
+    run(g, AF_RUN_GRAD);
+    expect("detach", y, square, 0);
+    expect("its gradient", af_tensor_gradient(p), x, 0);
+    af_graph_free(g);
+    af_device_close(d);
+}
+
 /* transformers' WeightQuant of these weights; its gradient passes unchanged. */
 static void test_ternary_values_and_straight_through(void **state)
 {
@@ -417,6 +437,7 @@ int main(void)
         cmocka_unit_test(test_functions_have_the_values_of_pytorch),
         cmocka_unit_test(test_losses_have_the_values_of_pytorch),
         cmocka_unit_test(test_fake_quant_values_and_straight_through),
+        cmocka_unit_test(test_no_gradient_passes_detach),
         cmocka_unit_test(test_ternary_values_and_straight_through),
         cmocka_unit_test(test_dropout_keeps_the_mean_and_changes_every_run),
         cmocka_unit_test(test_dropout_is_the_identity_without_a_backward_pass),

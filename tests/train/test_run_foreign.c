@@ -70,7 +70,7 @@ static void test_what_is_refused(void **state)
         {"rl: grpo", {"rl is 'grpo', which is not supported", "dpo", ""}},
         {"beta: 0.1", {"('beta'): rl_beta has no effect without 'rl': dpo", "", ""}},
         {"reward_model: x", {"'reward_model' with 'x' is not supported", "", ""}},
-        {"qat: {weight_dtype: int8}", {"'qat' is not supported", "load_in_4bit", ""}},
+        {"qat: {weight_dtype: int8}", {"'int8' is not supported", "weights are int4", ""}},
         {"use_galore: true", {"'use_galore' with 'true' is not supported", "optimizer", ""}},
         {"relora: true", {"'relora' with 'true' is not supported", "adapter", ""}},
         {"lisa_n_layers: 4", {"is not supported", "lisa_n_layers", ""}},

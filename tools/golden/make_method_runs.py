@@ -22,6 +22,7 @@ GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "tests" / "golden"
 SEVEN = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 PAD = 509
 torch.set_num_threads(1)
+plain_clamp = torch.clamp
 torch.use_deterministic_algorithms(True)
 
 
@@ -176,7 +177,39 @@ def dft():
     return base(), {"use_dft_loss": True, "learning_rate": 1e-3}
 
 
-RUNS = {"label-smoothing": smoothed, "dft": dft, "embedding-lr": embedding_lr, "pissa": start("pissa"), "pissa-rslora": start("pissa", use_rslora=True), "olora": start("olora"), "int8": int8, "unfrozen": unfrozen, "freeze": freeze, "freeze-first": freeze_first}
+class Clamp(torch.autograd.Function):
+    """Passes the gradient at the bounds, too, as torch.clamp did before torch 2.15 and as torchao's mask says."""
+    @staticmethod
+    def forward(ctx, x, low, high):
+        ctx.save_for_backward((x >= low) & (x <= high))
+        return torch.minimum(torch.maximum(x, torch.tensor(float(low))), torch.tensor(float(high)))
+
+    @staticmethod
+    def backward(ctx, dy):
+        return dy * ctx.saved_tensors[0], None, None
+
+
+def qat(**more):
+    """torchao's fake quantizers, as prepare_model_for_qat of Axolotl 0.19 chooses them."""
+    def make():
+
+        torch.clamp = torch.Tensor.clamp = lambda x, min=None, max=None: (
+            plain_clamp(x, min, max) if min is None or max is None else Clamp.apply(x, min, max))
+        from torchao.quantization import quantize_
+        from torchao.quantization.qat import IntxFakeQuantizeConfig, QATConfig
+        from torchao.quantization.qat.fake_quantize_config import Int4WeightFakeQuantizeConfig
+        keys = {"weight_dtype": "int4", **more}
+        model = base()
+        weight = Int4WeightFakeQuantizeConfig(group_size=keys.get("group_size", 32), activation_dtype=torch.bfloat16)
+        inputs = IntxFakeQuantizeConfig(torch.int8, "per_token", is_symmetric=False)
+        quantize_(model, QATConfig(weight_config=weight, activation_config=inputs if "activation_dtype" in keys else None))
+        if keys.get("quantize_embedding"):
+            quantize_(model, QATConfig(weight_config=weight), filter_fn=lambda m, _: isinstance(m, torch.nn.Embedding))
+        return model, {"qat": keys, "learning_rate": 1e-4}
+    return make
+
+
+RUNS = {"qat": qat(activation_dtype="int8"), "qat-weights": qat(group_size=16, quantize_embedding=True), "label-smoothing": smoothed, "dft": dft, "embedding-lr": embedding_lr, "pissa": start("pissa"), "pissa-rslora": start("pissa", use_rslora=True), "olora": start("olora"), "int8": int8, "unfrozen": unfrozen, "freeze": freeze, "freeze-first": freeze_first}
 
 
 def main():

@@ -27,6 +27,10 @@ af_tensor *af_layer_leaf(const af_forward *f, int layer, af_slot slot);
 /* A tensor outside the layers, or NULL. */
 af_tensor *af_outer_leaf(const af_model_leaves *l, af_slot slot);
 af_tensor *af_as_type(af_graph *g, af_tensor *t, af_dtype type);
+/* A weight [O][I], or rows of one, as quantisation-aware training computes with it, in type `out`;
+ * an input [N][I] of linears. Without such training: what was given. */
+af_tensor *af_qat_weight(const af_model_leaves *l, af_tensor *w, af_dtype out);
+af_tensor *af_qat_input(const af_model_leaves *l, af_tensor *x);
 /* x [N][I] -> [N][O]: the pieces of a group side by side, adapters included. */
 af_tensor *af_project(const af_forward *f, int layer, af_group group, af_tensor *x);
 /* Attention's o [N][H*E] times sigmoid(gate) or softplus(gate), of each value or of each head. */

@@ -67,6 +67,8 @@ af_tensor *af_embed(const af_forward *f)
                           : af_embedding(g, f->in->ids, l->tensor[f->s->embed], l->compute);
     if (f->s->padding_row >= 0 && !tokens)
         af_embedding_frozen_row(g, x, f->s->padding_row);
+    if (l->qat.embedding) /* groups lie within rows: the same as those of the whole table */
+        x = af_qat_weight(l, x, l->compute);
     af_tensor *b, *a = f->adapter ? outer_adapter(l, f->s->embed_module, &b) : NULL;
     if (a) {
         af_tensor *rows =
@@ -138,6 +140,8 @@ static af_tensor *head(const af_model_leaves *l, const af_forward_opts *o, af_te
     const bool off = !l->adapter || (o && o->no_adapter);
     if (l->spec->head_normed && af_graph_status(g, NULL) == AF_OK)
         w = unit_rows(l, w);
+    w = af_qat_weight(l, w, l->compute);
+    *h = x = af_qat_input(l, x);
     af_tensor *tokens = token_rows(l, l->spec->head);
     if (tokens)
         *h = af_concat(g, (af_tensor *[]){x, af_matmul(g, x, tokens, AF_MATMUL_NT)}, 2, 1);

@@ -29,6 +29,8 @@ static af_linear_opts base_linear(const af_forward *f, int layer, af_group group
         o.weight[p] = f->l->tensor[m->weight];
         if (f->s->round_weights)
             o.weight[p] = af_ternary(f->g, o.weight[p], f->l->compute);
+        if (!m->parameter)
+            o.weight[p] = af_qat_weight(f->l, o.weight[p], f->l->compute);
         o.bias[p] = m->bias < 0 ? NULL : f->l->tensor[m->bias];
     }
     return o;
@@ -144,6 +146,8 @@ static af_tensor *project(const af_forward *f, int layer, af_group group, af_ten
     af_tensor *low_x = x; /* what adapters read: never rounded */
     if (f->s->round_inputs)
         x = af_fake_quant(g, x, 8, -1, true);
+    if (!f->s->module[f->s->layer[layer].module[group][0]].parameter)
+        x = af_qat_input(f->l, x);
     if (!add_parts(f, layer, group, &z))
         return af_linear(g, x, &o);
     if (f->adapter->config.dora) {

@@ -2,6 +2,7 @@
  *
  *   transpose: axis i of y is axis perm[i] of x          dx = dy transposed back
  *   reshape:   a view of x's memory, no kernel           dx = dy reshaped back
+ *   detach:    the same                                  no dx
  *   slice:     y = x[.., from : from+count, ..]          dx = dy there, zeros elsewhere
  *   concat:    x[0], x[1] .. one after another on axis   dx[i] = its slice of dy */
 #include "graph/node.h"
@@ -71,6 +72,16 @@ static void reshape_grad(af_graph *g, af_node *n, af_tensor *const *dout)
 {
     const af_tensor *x = n->in[0];
     af_grad_add(g, n->in[0], af_reshape(g, dout[0], x->ndim, x->dim));
+}
+
+af_tensor *af_detach(af_graph *g, af_tensor *x)
+{
+    if (af_graph_refuses(g, "detach", (af_tensor *[]){x}, 1))
+        return af_graph_dummy(g);
+    if (af_dtype_is_block(x->dtype))
+        return blocked(g, "detach", x);
+    af_node *n = af_node_new(g, AF_OP_DETACH, (af_tensor *[]){x}, 1);
+    return af_node_view(g, n, x->ndim, x->dim);
 }
 
 af_tensor *af_slice(af_graph *g, af_tensor *x, int axis, int64_t from, int64_t count)
@@ -159,6 +170,7 @@ static void concat_grad(af_graph *g, af_node *n, af_tensor *const *dout)
 
 const af_op_info af_op_transpose = {
     .name = "transpose", .grad = transpose_grad, .accum_out = 1, .cheap = true};
+const af_op_info af_op_detach = {.name = "detach", .view = true};
 const af_op_info af_op_reshape = {.name = "reshape", .grad = reshape_grad, .view = true};
 const af_op_info af_op_slice = {.name = "slice", .grad = slice_grad, .accum_out = 1, .cheap = true};
 const af_op_info af_op_slice_bwd = {.name = "slice_bwd", .accum_out = 1};

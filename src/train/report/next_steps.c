@@ -108,6 +108,7 @@ void af_next_commands(af_buf *b, const af_run_config *run, const af_run_model *m
     if (gguf_holds(m)) {
         put_model(b, "export", run);
         put_sibling(b, run->output_dir, ".gguf");
-        af_buf_str(b, " --type q4_k_m\n");
+        /* blocks of 32 with a scale and a minimum: what qat rounds to */
+        af_buf_printf(b, " --type %s\n", run->qat_group == 32 ? "q4_1" : "q4_k_m");
     }
 }

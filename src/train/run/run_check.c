@@ -9,6 +9,7 @@
 #include "train/run/freeze.h"
 #include "train/run/method.h"
 #include "train/run/run_keys.h"
+#include "train/run/run_qat.h"
 
 /* false, 0 and auto ask for nothing, whatever the key; but enable_thinking: false does. */
 static bool asks_nothing(const af_run_config *r, const af_key *k)
@@ -512,6 +513,8 @@ af_status af_run_config_check(af_run_config *r, af_error *err)
         st = check_dropout(r, err);
     if (st == AF_OK)
         st = af_run_labels_check(r, err);
+    if (st == AF_OK)
+        st = af_run_qat_check(r, err);
     if (r->lora_alpha == 0)
         r->lora_alpha = 2.0 * (double)r->lora_r;
     return st;

@@ -150,6 +150,10 @@ typedef struct af_run_config {
     double neftune_alpha, label_smoothing;
     bool dft;
     bool llama_pro;
+    const af_yaml *qat; /* quantisation-aware training; the next three are what it says */
+    int64_t qat_group;  /* 0 = no such training */
+    bool qat_inputs, qat_embedding;
+    int64_t qat_after;       /* steps before it begins */
     bool router_logits;      /* asks for the auxiliary loss of a router, */
     double router_loss_coef; /* as this does */
     /* preferences */

@@ -252,7 +252,7 @@ static const foreign_group groups[] = {
      "use_asft_loss asft_alpha use_eaft_loss use_eaft eaft_* "
      "liger_use_token_scaling diffusion dense_mixer aux_loss_coef"},
     {REFUSED, "a base is quantised ('load_in_4bit', 'load_in_8bit') or read as it is",
-     "load_in_16bit load_4bit quantization_bit gptq gptq_* qat quantization llmcompressor "
+     "load_in_16bit load_4bit quantization_bit gptq gptq_* quantization llmcompressor "
      "nvfp4_* dsv4_* gemma4_fp8_nonexpert gemma4_nf4_nonexpert nonexpert_quantization "
      "use_onebitllms quantization_device_map quant_method awq hqq_config kt_*"},
     {REFUSED, "the model is trained as its config says",

@@ -401,6 +401,10 @@ const af_key af_keys[] = {
     {"use_dft_loss", BOOL(dft), 0, 0, "false",
      "dynamic fine-tuning: weigh the loss of each token by its probability (DFT)", {0},
      AF_NEED_TOKENS},
+    {"qat", TREE(qat), 0, 0, NULL,
+     "quantisation-aware training: {weight_dtype: int4, activation_dtype: int8, group_size, "
+     "quantize_embedding, fake_quant_after_n_steps}", {0},
+     0},
     {"output_router_logits", BOOL(router_logits), 0, 0, NULL,
      "add the load-balancing loss of routers; when left out, as the model's config says", {0}, 0},
     {"router_aux_loss_coef", F64(router_loss_coef), 0, 1e6, NULL,

@@ -117,6 +117,7 @@ void af_run_method_text(const af_run_config *r, af_buf *b)
                                        "rl",
                                        "dpo_loss_type",
                                        "use_dft_loss",
+                                       "qat",
                                        "peft_init_lora_weights",
                                        "peft_use_dora",
                                        "neftune_noise_alpha",

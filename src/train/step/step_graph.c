@@ -10,6 +10,7 @@
 #include "ops/optim/optimizer.h"
 #include "train/run/freeze.h"
 #include "train/run/method.h"
+#include "train/run/run_qat.h"
 #include "train/step/ranks.h"
 #include "train/step/resident.h"
 
@@ -287,9 +288,14 @@ af_status af_step_graph_record(af_step_graph *s, af_memory_mode mode, af_error *
         .train_adapter = s->model->adapter != NULL,
         .adapter = s->model->adapter,
         .dropout = s->model->dropout,
+        .qat = {.group = s->run->qat_group,
+                .inputs = s->run->qat_inputs,
+                .embedding = s->run->qat_embedding,
+                .switched = s->run->qat_after > 0},
         .dtype = s->model->loader ? af_loader_dtypes(s->model->loader) : s->model->dtype,
     };
     AF_TRY(af_model_leaves_init(&s->leaves, s->graph, s->model->spec, &o, err));
+    AF_TRY(af_run_qat_fits(s->run, &s->leaves, err));
     AF_TRY(record_loss(s, err));
     if (s->rows)
         af_graph_output(s->graph, s->rows);
@@ -454,6 +460,13 @@ static af_status write_spread(af_step_graph *s, const af_batch *b, af_error *err
     st = af_tensor_write(s->graph, s->in.taken, here, here_bytes, err);
 done:
     return st;
+}
+
+af_status af_step_graph_begin(af_step_graph *s, int64_t done, af_error *err)
+{
+    const float on = done >= s->run->qat_after ? 1.0f : 0.0f;
+    return s->leaves.qat_on ? af_tensor_write(s->graph, s->leaves.qat_on, &on, sizeof on, err)
+                            : AF_OK;
 }
 
 af_status af_step_graph_upload(af_step_graph *s, const af_batch *b, float scale, af_error *err)

@@ -70,6 +70,8 @@ void af_step_graph_init(af_step_graph *s, const af_run_config *run, af_run_model
 AF_CHECKED af_status af_step_graph_record(af_step_graph *s, af_memory_mode mode, af_error *err);
 /* After a choice (memory_fit.h): takes the memory and fills in weights, adapter and ropes. */
 AF_CHECKED af_status af_step_graph_load(af_step_graph *s, af_error *err);
+/* Before the micro-batches of the step after `done` steps: what changes over the run. */
+AF_CHECKED af_status af_step_graph_begin(af_step_graph *s, int64_t done, af_error *err);
 /* Copies a micro-batch into the inputs; `scale` multiplies the loss. */
 AF_CHECKED af_status af_step_graph_upload(af_step_graph *s, const af_batch *b, float scale,
                                           af_error *err);

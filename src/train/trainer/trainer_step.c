@@ -123,6 +123,7 @@ af_status af_trainer_step(af_trainer *t, af_step_result *r, af_error *err)
     af_step_graph *s = &t->step;
     *r = (af_step_result){.finite = true, .router_loss = s->router_loss ? 0 : NAN};
     AF_TRY(count_step(t, r, err));
+    AF_TRY(af_step_graph_begin(s, t->progress.step, err));
     t->clock = af_graph_clock(s->graph);
     AF_TRY((af_run_compares(t->run) ? af_trainer_pref_gradients
             : af_run_scores(t->run) ? af_trainer_score_gradients
@@ -183,6 +184,7 @@ af_status af_trainer_evaluate(af_trainer *t, double *loss, double *accuracy, boo
     eval_item *item = NULL, all = {0};
     int64_t i = 0, to = 0;
     af_status st = AF_OK;
+    AF_TRY(af_step_graph_begin(s, AF_MAX(t->progress.step - 1, INT64_C(0)), err));
     if (af_run_compares(t->run))
         return af_trainer_pref_evaluate(t, loss, accuracy, whole, err);
     if (af_run_scores(t->run))
