@@ -370,6 +370,37 @@ static void test_text_in_a_field_of_turns(void **state)
     case_close(&c);
 }
 
+/* Numbers that cannot be read do not matter where nobody looks. */
+static void test_numbers_of_other_fields(void **state)
+{
+    static const char turns[] =
+        "[{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", "
+        "\"content\": \"A\", \"x\": [%s]}]";
+    static const char why[] =
+        "d.jsonl:1: field \"messages\" has a number that cannot be read: NaN, "
+        "an infinity, or one above 64 bits";
+    data_case c;
+    char list[300], record[600];
+    (void)state;
+    case_open(&c);
+    for (int i = 0; i < 2; i++) {
+        snprintf(list, sizeof list, turns, i ? "NaN" : "1");
+        snprintf(record, sizeof record,
+                 "{\"meta\": {\"id\": 123456789012345678901234567890, \"s\": [\"}\", -Infinity]}, "
+                 "\"messages\": %s}",
+                 list);
+        if (i) {
+            case_refused(&c, preview(&c, record, ""), why);
+        } else {
+            CHECK_OK(preview(&c, record, ""), c.err);
+            assert_string_equal(
+                json_string_value(json_object_get(json_array_get(c.rows, 0), "text")),
+                U("Q") A("A"));
+        }
+    }
+    case_close(&c);
+}
+
 static void test_what_is_advised(void **state)
 {
     static const struct {
@@ -417,6 +448,7 @@ int main(void)
         cmocka_unit_test(test_calls_in_lines),
         cmocka_unit_test(test_judged_answers),
         cmocka_unit_test(test_text_in_a_field_of_turns),
+        cmocka_unit_test(test_numbers_of_other_fields),
         cmocka_unit_test(test_what_is_advised),
     };
     return cmocka_run_group_tests(tests, find_model, NULL);

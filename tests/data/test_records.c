@@ -11,7 +11,7 @@
 #include <zlib.h>
 #include <zstd.h>
 
-/* "line:json line:json ..." or the error's text. */
+/* "line:json line:json ..." or the error's text; fields that lost a number in brackets. */
 static void read_all(af_buf *out, const void *bytes, uint64_t n, af_records_kind kind)
 {
     af_records *r = NULL;
@@ -28,6 +28,9 @@ static void read_all(af_buf *out, const void *bytes, uint64_t n, af_records_kind
         af_buf_printf(out, "%s%d:%s", out->len ? " " : "", (int)rec.line, text);
         free(text);
         json_decref(rec.json);
+        for (uint64_t i = 0; i < rec.lost_len; i += strlen(rec.lost + i) + 1)
+            af_buf_printf(out, "%s%s", i ? "," : "(", rec.lost + i);
+        af_buf_str(out, rec.lost_len ? ")" : "");
     }
     if (st != AF_OK)
         af_buf_printf(out, "%s! %s", out->len ? " " : "", err.msg);
@@ -53,7 +56,8 @@ static void test_records_and_their_lines(void **state)
          "1:{\"a\":0,\"b\":0,\"c\":\"NaN\\\"\"}"},
         {AF_RECORDS_JSONL, "{\"a\": 18446744073709551615 ,\"b\":1e999,\"c\":7}",
          "1:{\"a\":0,\"b\":0,\"c\":7}"},
-        {AF_RECORDS_JSONL, "{\"a\":[18446744073709551615]}", "! f:1: JSON syntax error near"},
+        {AF_RECORDS_JSONL, "{\"a\":[18446744073709551615],\"b\":{\"c\":[1,\"]\",NaN]}}",
+         "1:{\"a\":[0],\"b\":{\"c\":[1,\"]\",0]}}(a,b)"},
         {AF_RECORDS_JSONL, "{\"a\":NaNa,\"b\":nan}", "! f:1: JSON syntax error near"},
         {AF_RECORDS_JSONL, "{\"a\":\"\xff\"}", "! f:1: invalid UTF-8 (byte 0xFF)"},
         {AF_RECORDS_JSONL, "\xff\xfe{", "! f:1: looks like UTF-16"},

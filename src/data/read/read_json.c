@@ -41,25 +41,36 @@ static bool unreadable(const char *s, uint64_t n)
     return errno == ERANGE && !*end;
 }
 
-/* Fields of the record itself that hold such a number (ids, scores) are none that anything is
- * learned from: they become 0, so that the rest can be read as other loaders read it. What stands
- * deeper can be shown to a template and stays an error. True when there was one. */
-static bool drop_unreadable(af_buf *b)
+/* The end of the string that begins at b->data[i]: its second quote. */
+static uint64_t string_end(const af_buf *b, uint64_t i)
+{
+    for (i++; i < b->len && b->data[i] != '"'; i++)
+        i += b->data[i] == '\\';
+    return AF_MIN(i, b->len);
+}
+
+/* Replaces such numbers by 0, so that the rest can be read as other loaders read it. Fields of the
+ * record itself (ids, scores) are none that anything is learned from. Those that have one deeper
+ * inside are noted: a template could show it. True when there was one. */
+static bool drop_unreadable(af_buf *b, af_buf *fields)
 {
     int64_t depth = 0;
-    bool in_string = false, any = false;
+    uint64_t name = 0, name_len = 0, noted = 0; /* the field that is read, where it begins */
+    bool any = false;
     for (uint64_t i = 0; i < b->len; i++) {
         const char c = b->data[i];
-        if (in_string) {
-            i += c == '\\';
-            in_string = c != '"';
-        } else if (c == '"') {
-            in_string = true;
+        if (c == '"') {
+            const uint64_t end = string_end(b, i);
+            if (depth == 1) {
+                name = i + 1;
+                name_len = end - name;
+            }
+            i = end;
         } else if (c == '{' || c == '[') {
             depth++;
         } else if (c == '}' || c == ']') {
             depth--;
-        } else if (depth == 1 && in_number(c)) {
+        } else if (depth >= 1 && in_number(c)) {
             uint64_t n = 1;
             while (i + n < b->len && in_number(b->data[i + n]))
                 n++;
@@ -67,6 +78,11 @@ static bool drop_unreadable(af_buf *b)
                 memset(b->data + i, ' ', n);
                 b->data[i] = '0';
                 any = true;
+                if (depth > 1 && noted != name) {
+                    af_buf_add(fields, b->data + name, name_len);
+                    af_buf_char(fields, '\0');
+                    noted = name;
+                }
             }
             i += n - 1;
         }
@@ -83,11 +99,12 @@ af_status af_records_parse(af_records *r, json_t **out, int64_t line, af_error *
     if (r->keep_text)
         af_record_compact(&r->text, r->buf.data, r->buf.len);
     json_t *v = af_json_load(r->buf.data, r->buf.len, JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
-    if (!v && drop_unreadable(&r->buf))
+    r->lost.len = 0;
+    if (!v && drop_unreadable(&r->buf, &r->lost))
         v = af_json_load(r->buf.data, r->buf.len, JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
     if (json_is_object(v)) {
         *out = v;
-        return AF_OK;
+        return r->lost.bad ? af_fail_nomem(err, r->name, r->buf.len) : AF_OK;
     }
     if (v) {
         st = af_records_fail(r, line, err, "expected a JSON object, got %s", json_type_name(v));

@@ -236,6 +236,7 @@ void af_records_close(af_records *r)
     af_columns_close(r->table);
     af_buf_clear(&r->buf);
     af_buf_clear(&r->text);
+    af_buf_clear(&r->lost);
     json_decref(r->columns);
     free(r->name);
     free(r);
@@ -311,6 +312,8 @@ af_status af_records_next(af_records *r, af_record *out, af_error *err)
     }
     if (st == AF_OK && out->json) {
         out->number = ++r->number;
+        out->lost = r->lost.data;
+        out->lost_len = r->lost.len;
         out->bytes = AF_MAX(out->bytes, r->buf.len);
     }
     return st;

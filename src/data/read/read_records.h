@@ -18,6 +18,7 @@ struct af_records {
     enum { AF_RECORDS_START, AF_RECORDS_ARRAY, AF_RECORDS_ROW, AF_RECORDS_DONE } state;
     json_t *columns; /* csv: array of names */
     af_columns *table;
+    af_buf lost;    /* names of fields, each with a NUL: see af_record */
     bool keep_text; /* of JSON, into: */
     af_buf text;
 };

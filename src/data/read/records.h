@@ -34,6 +34,10 @@ typedef struct af_record {
     int64_t number; /* from 1 */
     uint64_t bytes; /* about, in the file */
     bool last;      /* text: the file ends with this block */
+    /* Fields with a number inside that JSON or 64 bits do not have, and that is 0 now: names, each
+     * with a NUL, `lost_len` bytes; valid until the next record is read. */
+    const char *lost;
+    uint64_t lost_len;
 } af_record;
 
 /* The kind by the name's ending (.gz and .zst taken off), or by `ds_type` ("json", "jsonl", "csv",

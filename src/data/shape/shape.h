@@ -149,4 +149,7 @@ void af_conversation_clear(af_conversation *t);
 /* Can a record's field of this name matter to records of the source's shape? The source, as
  * af_columns_want hands it over. */
 bool af_shape_reads(const void *source, const char *name);
+/* Refuses a record that lost a number in a field that matters (`lost` of af_record). */
+AF_CHECKED af_status af_shape_lost(const af_data_source *s, const char *names, uint64_t len,
+                                   const af_source_loc *p, af_error *err);
 #endif

@@ -29,3 +29,15 @@ bool af_shape_reads(const void *source, const char *name)
         return true;
     return is_in(known, name) || (known == turns && is_in(af_public_columns, name));
 }
+
+af_status af_shape_lost(const af_data_source *s, const char *names, uint64_t len,
+                        const af_source_loc *p, af_error *err)
+{
+    for (uint64_t i = 0; i < len; i += strlen(names + i) + 1)
+        if (strchr(names + i, '\\') || af_shape_reads(s, names + i))
+            return af_source_loc_fail(p, err,
+                                      "field \"%.40s\" has a number that cannot be read: NaN, an "
+                                      "infinity, or one above 64 bits",
+                                      names + i);
+    return AF_OK;
+}

@@ -427,6 +427,7 @@ static af_status add_job(af_record_reader *d, af_record *rec)
         AF_TRY(check_shape(d));
         use_alpaca_prompt(d);
     }
+    AF_TRY(af_shape_lost(d->source, rec->lost, rec->lost_len, &d->loc, d->err));
     const int64_t times = af_record_pick_times(&d->pick, d->index++);
     if (times == 0)
         return AF_OK;
