@@ -223,7 +223,7 @@ _afinar() {
     excess_length_strategy) COMPREPLY=($(compgen -W 'truncate drop error raise' -- "$cur")); return ;;
     truncation_mode) COMPREPLY=($(compgen -W 'auto keep_start keep_end' -- "$cur")); return ;;
     shuffle) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
-    gradient_accumulation_order) COMPREPLY=($(compgen -W 'tree sequential' -- "$cur")); return ;;
+    gradient_accumulation_order) COMPREPLY=($(compgen -W 'tree sequential any_ranks' -- "$cur")); return ;;
     optimizer) COMPREPLY=($(compgen -W 'adamw adamw_torch adamw_torch_fused adamw_torch_xla adamw_torch_npu_fused adamw_apex_fused adamw_hf paged_adamw_32bit paged_adamw optimi_adamw adam adamw_8bit adamw_bnb_8bit paged_adamw_8bit adamw_torch_8bit ao_adamw_8bit adamw_4bit adamw_torch_4bit ao_adamw_4bit rmsprop rmsprop_bnb rmsprop_bnb_32bit ademamix paged_ademamix_32bit muon lion lion_32bit paged_lion_32bit adafactor sgd' -- "$cur")); return ;;
     lr_scheduler) COMPREPLY=($(compgen -W 'constant constant_with_warmup linear cosine cosine_with_min_lr cosine_warmup_with_min_lr cosine_with_restarts polynomial inverse_sqrt step exponential one_cycle warmup_stable_decay rex cosine_decay linear_schedule step_decay exponential_decay reduce_lr_on_plateau' -- "$cur")); return ;;
     lr_quadratic_warmup) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;

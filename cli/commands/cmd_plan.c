@@ -60,7 +60,7 @@ int cmd_plan(int argc, char **argv)
     const af_opt opts[] = {
         {0, "memory", AF_OPT_STR, &memory, "SIZE",
          "plan for a machine with this much free memory, such as 24GiB"},
-        {0, "ranks", AF_OPT_I64, &ranks, "N", "plan for so many processes, a power of two"},
+        {0, "ranks", AF_OPT_I64, &ranks, "N", "plan for so many processes"},
         {0, "ranks-per-node", AF_OPT_I64, &per_node, "M", "so many of them on one machine [all]"},
         {0, "bandwidth", AF_OPT_STR, &bandwidth, "RATE",
          "bytes/s of a rank, such as 300GB,25GB: inside a machine, between machines [10GB]"},

@@ -171,7 +171,7 @@ AF_API AF_CHECKED af_status af_train_plan(const char *run_file, const char *cons
 /* The same for a run of several processes ("ranks"): also the memory of a rank, the bytes it sends
  * in a step and the estimated time, for every stage of ZeRO. `ranks` may be NULL: one process. */
 typedef struct af_plan_ranks {
-    int ranks;                       /* a power of two */
+    int ranks;                       /* a power of two, or as the run's order allows */
     int ranks_per_node;              /* of them on one machine; 0 = all */
     double bandwidth, bandwidth_far; /* bytes/s of a rank inside a machine, between machines; 0 =
                                         10 GB/s, as the first */

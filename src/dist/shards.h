@@ -2,7 +2,8 @@
  *
  * Sums are formed as a binary tree over ranks, whose leaves are in rank order: (0 + 1) + (2 + 3).
  * With equal subtrees of micro-batches below each rank that is the order of one process (carry.c of
- * the graph). The number of ranks is a power of two.
+ * the graph). Where the number of ranks has an odd factor m, runs of m ranks are added one after
+ * another, and the runs as a tree: (0 + 1 + 2) + (3 + 4 + 5).
  *
  * cut[r] .. cut[r + 1] are the elements of rank r; cut[size] is the length. A rank may own nothing.
  * Messages go both ways between two ranks, in pieces of a fixed size: the memory needed does not
@@ -22,8 +23,8 @@ AF_CHECKED af_status af_gather_shards(af_comm *c, void *v, uint64_t size, const 
 /* Rank 0 gets `bytes` of rank `from` in `to`; the others but those two do nothing. */
 AF_CHECKED af_status af_send_to_first(af_comm *c, int from, const void *mine, void *to,
                                       uint64_t bytes, af_error *err);
-/* What a rank sends in one call, for plans: of a gather or a reduce-scatter, to ranks that are at
- * least `distance` away (1 = all). */
+/* What a rank sends in one call, for plans: of a gather or a reduce-scatter, to ranks of other
+ * machines that have `distance` ranks each (1 = all). */
 uint64_t af_shards_sent(const int64_t *cut, int rank, int ranks, int distance, uint64_t size,
                         bool gathers);
 #endif

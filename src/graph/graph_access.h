@@ -110,6 +110,9 @@ void af_graph_set_same_bits(af_graph *g);
 /* Before af_graph_optimizer: the gradients of 2^levels blocks of micro-batches are added as a
  * binary tree over the blocks, with one more buffer a level (af_plan_info.grads has them). */
 void af_graph_set_carry(af_graph *g, int levels);
+/* Likewise: a block is `count` micro-batches, each with gradients of its own, that are added one
+ * after another; one more buffer. af_graph_carry then counts micro-batches, not blocks. */
+void af_graph_set_chain(af_graph *g, int64_t count);
 /* After the gradients of block number `block` of a step: adds the sums of the blocks it completes.
  * After the last block (2^levels - 1) the gradients are the step's; before, they are zero again. */
 AF_CHECKED af_status af_graph_carry(af_graph *g, int64_t block, af_error *err);

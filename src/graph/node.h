@@ -73,9 +73,12 @@ typedef enum af_phase {
 enum { AF_CARRY_MAX = 24 };
 typedef struct af_carry {
     int levels;
+    int64_t chain;                                    /* micro-batches of a block; 0, 1 = one */
     af_tensor *sum[AF_CARRY_MAX];                     /* like grads_flat */
     af_node *merge[AF_CARRY_MAX], *put[AF_CARRY_MAX]; /* grads += sum; sum = grads */
-    af_node *clear;                                   /* of the gradients */
+    af_tensor *line;                                  /* like sum: of a block that has begun */
+    af_node *begin, *add, *end; /* line = grads; line += grads; grads += line */
+    af_node *clear;             /* of the gradients */
     af_node *reduce; /* split gradients that several micro-batches are added into: over ranks */
 } af_carry;
 

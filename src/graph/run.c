@@ -41,8 +41,8 @@ static af_status plan(af_graph *g, af_device *d, af_error *err)
     silence_dropout(g);
     af_graph_fuse_accumulate(g);
     /* the host would wait for each sum */
-    g->sums_early = g->one_pass && g->optimized && g->carry.levels == 0 && !d->ops->host &&
-                    g->ranks > 1 && g->shard.split < AF_SHARD_GRADIENTS;
+    g->sums_early = g->one_pass && g->optimized && g->carry.levels == 0 && !g->carry.line &&
+                    !d->ops->host && g->ranks > 1 && g->shard.split < AF_SHARD_GRADIENTS;
     g->one_pass = g->one_pass && g->optimized && d->ops->one_pass;
     af_graph_write_first(g);
     af_graph_sum_ranks(g);

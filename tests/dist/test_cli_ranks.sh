@@ -103,6 +103,9 @@ if [ "${AF_RANKS:-}" = all ]; then
             compare "full-$packing-$total" "$total" "2 4" "$STAGES" adapter=full packing=$packing
         done
     done
+    for m in full lora qlora; do
+        compare "any-$m" 6 "3 6" "$STAGES" adapter=$m gradient_accumulation_order=any_ranks
+    done
     for o in adamw_8bit adamw_4bit adafactor muon lion sgd; do
         compare "full-$o" 4 "2 4" "$STAGES" adapter=full optimizer=$o
     done
@@ -144,6 +147,9 @@ grep -q "rank 0 did not come in time (at nobody.invalid:$MASTER_PORT: [A-Z]" "$t
 compare lora 4 "4" "0" adapter=lora $LORA packing=true
 compare full 4 "2" "1 2 3" adapter=full
 compare qlora 4 "4" "3" adapter=qlora $LORA
+compare any 6 "3" "0" adapter=full gradient_accumulation_order=any_ranks
+compare any_2 6 "2" "1" adapter=full gradient_accumulation_order=any_ranks
+cmp "$tmp/any/model.safetensors" "$tmp/any_2/model.safetensors"
 # warnings of the run file and of the data come from rank 0 alone, with and without a cache
 for cache in "$tmp/cache" /dev/null/none; do
     XDG_CACHE_HOME=$cache ranks 2 adapter=lora lora_r=4 learning_rate=0.5 sequence_len=64 output_dir="$tmp/warned${cache##*/}"
@@ -246,7 +252,9 @@ wait
 bad 1 "cannot open .*absent.yaml"
 n=3
 ranks 3 adapter=full output_dir="$tmp/bad"
-bad 2 "3 ranks: use a power of two"
+bad 2 "3 ranks: use a power of two, or gradient_accumulation_order: any_ranks"
+ranks 3 adapter=full output_dir="$tmp/bad" gradient_accumulation_order=any_ranks gradient_accumulation_steps=3
+bad 2 "gradient_accumulation_steps is 3; it must be a power of two"
 n=2
 ranks 2 adapter=full zero_stage=1 deepspeed='{zero_optimization: {stage: 2}}' output_dir="$tmp/bad"
 bad 2 "deepspeed asks for stage 2 of ZeRO, and zero_stage for stage 1"

@@ -42,14 +42,20 @@ enum { N = 700001 }; /* more than one message */
 
 static float value(int rank, int64_t i) { return (float)(1 + rank * 7) / (float)(3 + i % 1000); }
 
+/* Halves as long as there are equal ones, then one after another. */
 static float tree(int from, int n, int64_t i)
 {
-    return n == 1 ? value(from, i) : tree(from, n / 2, i) + tree(from + n / 2, n / 2, i);
+    float sum = value(from, i);
+    if (n % 2 == 0)
+        return tree(from, n / 2, i) + tree(from + n / 2, n / 2, i);
+    for (int r = 1; r < n; r++)
+        sum += value(from + r, i);
+    return sum;
 }
 
 static void sum_vectors(int rank, int ranks)
 {
-    static const int64_t uneven[] = {0, 0, 100000, 650001, N};
+    static const int64_t uneven[] = {0, 0, 100000, 650001, N}, third[] = {0, 0, 100001, N};
     af_comm *c = NULL;
     af_error err = {0};
     int64_t even[9];
@@ -58,7 +64,7 @@ static void sum_vectors(int rank, int ranks)
         _exit(2);
     af_shard_cuts(even, ranks, N, 64);
     for (int k = 0; k < 2; k++) {
-        const int64_t *cut = k && ranks == 4 ? uneven : even;
+        const int64_t *cut = k && ranks == 4 ? uneven : k && ranks == 3 ? third : even;
         for (int64_t i = 0; i < N; i++)
             v[i] = value(rank, i);
         const uint64_t before = af_comm_bytes(c);
@@ -83,7 +89,9 @@ static void test_sums_are_those_of_a_tree(void **state)
 {
     (void)state;
     run_ranks(2, sum_vectors);
+    run_ranks(3, sum_vectors);
     run_ranks(4, sum_vectors);
+    run_ranks(6, sum_vectors);
 }
 
 /* ---- runs ---- */

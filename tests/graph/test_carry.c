@@ -27,7 +27,7 @@ typedef struct dot {
     af_plan_info plan;
 } dot;
 
-static dot make_dot(int levels, bool one_pass)
+static dot make_chained(int levels, int64_t chain, bool one_pass)
 {
     dot d;
     af_error err = {0};
@@ -36,6 +36,7 @@ static dot make_dot(int levels, bool one_pass)
     d.w = af_graph_param(d.g, "w", AF_DTYPE_F32, 1, (int64_t[]){N});
     af_graph_backward(d.g, af_sum_all(d.g, af_mul(d.g, d.w, d.x)));
     af_graph_set_carry(d.g, levels);
+    af_graph_set_chain(d.g, chain);
     af_graph_optimizer(d.g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_SGD});
     if (one_pass)
         af_graph_set_one_pass(d.g);
@@ -43,6 +44,8 @@ static dot make_dot(int levels, bool one_pass)
     CHECK_OK(af_graph_prepare(d.g, device, &err), err);
     return d;
 }
+
+static dot make_dot(int levels, bool one_pass) { return make_chained(levels, 1, one_pass); }
 
 /* Values whose sums round: every order has bits of its own. */
 static float value(int block, int i) { return (float)(1 + block * block) / (float)(3 + i); }
@@ -112,6 +115,26 @@ static void test_an_odd_factor_is_added_in_order(void **state)
     af_graph_free(d.g);
 }
 
+/* 12 = 4 blocks of 3, each micro-batch with gradients of its own: what 3, 6 and 12 ranks add. */
+static void test_a_chain_of_gradients_of_their_own(void **state)
+{
+    (void)state;
+    float sum[N];
+    for (int one_pass = 0; one_pass < 2; one_pass++) {
+        const dot d = make_chained(2, 3, one_pass);
+        for (int step = 0; step < 2; step++) {
+            sum_blocks(&d, 12, 1, sum);
+            for (int i = 0; i < N; i++) {
+                float quarter[4];
+                for (int q = 0; q < 4; q++)
+                    quarter[q] = value(3 * q, i) + value(3 * q + 1, i) + value(3 * q + 2, i);
+                assert_true(sum[i] == (quarter[0] + quarter[1]) + (quarter[2] + quarter[3]));
+            }
+        }
+        af_graph_free(d.g);
+    }
+}
+
 static void test_the_plan_has_a_buffer_a_level(void **state)
 {
     (void)state;
@@ -126,6 +149,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_tree_whatever_the_memory),
         cmocka_unit_test(test_an_odd_factor_is_added_in_order),
+        cmocka_unit_test(test_a_chain_of_gradients_of_their_own),
         cmocka_unit_test(test_the_plan_has_a_buffer_a_level),
     };
     return cmocka_run_group_tests(tests, open_device, close_device);

@@ -32,6 +32,15 @@ static void set_work(af_cuda *cu, af_graph *g)
     cu->graph = NULL;
 }
 
+/* One message, or where the number of ranks has an odd factor one of each rank. */
+static int64_t receive_elements(int ranks, int64_t most)
+{
+    const int64_t all = AF_RANK_MESSAGE / (int64_t)sizeof(float), unit = 64;
+    if ((ranks & (ranks - 1)) == 0)
+        return AF_MIN(most, all);
+    return ranks * AF_MIN((most + unit - 1) / unit, AF_MAX(all / ranks / unit, 1)) * unit;
+}
+
 /* Where messages wait that are added to a gradient. */
 static void add_receive_buffers(af_graph *g)
 {
@@ -43,7 +52,7 @@ static void add_receive_buffers(af_graph *g)
             most = AF_MAX(most, cut[r + 1] - cut[r]);
         if (n->op == AF_OP_RANK_SUM)
             (void)af_node_output(g, n, AF_DTYPE_F32, 1,
-                                 (int64_t[]){AF_MIN(most, (int64_t)AF_RANK_MESSAGE / 4)});
+                                 (int64_t[]){receive_elements(n->attr.ranks.ranks, most)});
     }
 }
 

@@ -1,5 +1,6 @@
 /* rank_sum_cuda.c - see rank_sum.c. The order of dist/shards.c: recursive halving, so that a sum is
- * the binary tree over the ranks, and its reverse. Messages and sums are steps of the stream. */
+ * the binary tree over the ranks, and its reverse; where the number of ranks has an odd factor, all
+ * messages at once. Messages and sums are steps of the stream. */
 #include "ops/common/cuda_ops.h"
 #include "ops/ranks/rank_cuda.h"
 #include "tensor/dtype.h"
@@ -45,12 +46,78 @@ static void swap_and_add(af_cuda *cu, af_node *n, const af_pieces *p, int peer, 
     }
 }
 
+static bool is_power(int n) { return (n & (n - 1)) == 0; }
+
+static af_swap *take_swaps(af_cuda *cu, int count)
+{
+    const uint64_t bytes = (uint64_t)count * sizeof(af_swap);
+    af_swap *s = af_arena_take(&cu->graph->mem, bytes);
+    if (!s && cu->err.code == AF_OK)
+        (void)!af_fail_nomem(&cu->err, "ranks", bytes);
+    return s;
+}
+
+/* The parts at `at` of all shards go to their owners, those of this rank's into slots. */
+static void send_parts(af_cuda *cu, af_node *n, const af_pieces *p, uint64_t at, uint64_t slot,
+                       af_swap *s)
+{
+    const int rank = n->attr.ranks.rank, ranks = n->attr.ranks.ranks;
+    const uint64_t own = bytes_of(p, rank), get = at < own ? AF_MIN(own - at, slot) : 0;
+    uint8_t *buffer = n->out[0]->data;
+    int swaps = 0;
+    for (int r = 0; r < ranks; r++) {
+        const uint64_t bytes = bytes_of(p, r), send = at < bytes ? AF_MIN(bytes - at, slot) : 0;
+        if (r != rank && (send || get))
+            s[swaps++] = (af_swap){r, begin_of(p, r) + (send ? at : 0), buffer + (uint64_t)r * slot,
+                                   send, get};
+    }
+    af_cuda_swap(cu, n, s, swaps);
+}
+
+/* Equal runs of slots, an odd number each, one after another; the runs as a tree. */
+static void add_slots(af_cuda *cu, af_node *n, uint64_t slot, uint64_t bytes)
+{
+    const int ranks = n->attr.ranks.ranks;
+    uint8_t *buffer = n->out[0]->data;
+    int odd = ranks;
+    while (odd % 2 == 0)
+        odd /= 2;
+    for (int r = 0; r < ranks; r++)
+        if (r % odd)
+            add(cu, n, buffer + (uint64_t)(r - r % odd) * slot, buffer + (uint64_t)r * slot, bytes);
+    for (int step = odd; step < ranks; step *= 2)
+        for (int r = 0; r < ranks; r += 2 * step)
+            add(cu, n, buffer + (uint64_t)r * slot, buffer + (uint64_t)(r + step) * slot, bytes);
+}
+
+static void sum_all(af_cuda *cu, af_node *n, const af_pieces *p)
+{
+    const int rank = n->attr.ranks.rank, ranks = n->attr.ranks.ranks;
+    const uint64_t own = bytes_of(p, rank), slot = af_tensor_bytes(n->out[0]) / (uint64_t)ranks;
+    uint8_t *buffer = n->out[0]->data;
+    af_swap *s = take_swaps(cu, ranks);
+    uint64_t most = 0;
+    for (int r = 0; r < ranks; r++)
+        most = AF_MAX(most, bytes_of(p, r));
+    for (uint64_t at = 0; s && at < most; at += slot) {
+        const uint64_t bytes = at < own ? AF_MIN(own - at, slot) : 0;
+        send_parts(cu, n, p, at, slot, s);
+        if (!bytes)
+            continue;
+        af_cuda_copy(cu, n, buffer + (uint64_t)rank * slot, begin_of(p, rank) + at, bytes);
+        add_slots(cu, n, slot, bytes);
+        af_cuda_copy(cu, n, begin_of(p, rank) + at, buffer, bytes);
+    }
+}
+
 static af_status rank_sum_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
     (void)g, (void)err;
     const af_pieces p = {n->in[0]->data, sizeof(float), n->attr.ranks.cut};
     const int rank = n->attr.ranks.rank, ranks = n->attr.ranks.ranks;
-    for (int bit = 1; bit < ranks; bit *= 2)
+    if (!is_power(ranks))
+        sum_all(cu, n, &p);
+    for (int bit = 1; bit < ranks && is_power(ranks); bit *= 2)
         for (int high = 0; high < ranks; high += 2 * bit) {
             const int own = high | (rank & (2 * bit - 1));
             swap_and_add(cu, n, &p, rank ^ bit, own ^ bit, own);
@@ -60,17 +127,25 @@ static af_status rank_sum_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error
     return AF_OK;
 }
 
+static void gather_all(af_cuda *cu, af_node *n, const af_pieces *p, int count, int rank, int ranks,
+                       af_swap *s)
+{
+    int swaps = 0;
+    for (int k = 0; k < count; k++)
+        for (int r = 0; r < ranks; r++)
+            if (r != rank && (bytes_of(&p[k], rank) || bytes_of(&p[k], r)))
+                s[swaps++] = (af_swap){r, begin_of(&p[k], rank), begin_of(&p[k], r),
+                                       bytes_of(&p[k], rank), bytes_of(&p[k], r)};
+    af_cuda_swap(cu, n, s, swaps);
+}
+
 void af_cuda_gather_pieces(af_cuda *cu, af_node *n, const af_pieces *p, int count, int rank,
                            int ranks)
 {
-    const uint64_t bytes = (uint64_t)ranks * (uint64_t)count * sizeof(af_swap);
-    af_swap *s = af_arena_take(&cu->graph->mem, bytes);
-    if (!s) {
-        if (cu->err.code == AF_OK)
-            (void)!af_fail_nomem(&cu->err, "ranks", bytes);
-        return;
-    }
-    for (int bit = ranks / 2; bit > 0; bit /= 2) {
+    af_swap *s = take_swaps(cu, ranks * count);
+    if (s && !is_power(ranks))
+        gather_all(cu, n, p, count, rank, ranks, s);
+    for (int bit = ranks / 2; s && bit > 0 && is_power(ranks); bit /= 2) {
         int swaps = 0;
         for (int k = 0; k < count; k++)
             for (int high = 0; high < ranks; high += 2 * bit) {

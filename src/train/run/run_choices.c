@@ -65,8 +65,10 @@ static const af_key_choice backend_names[] = {{"auto", AF_COMM_AUTO},
                                               {"tcp", AF_COMM_TCP},
                                               {"nccl", AF_COMM_NCCL},
                                               {0}};
-static const af_key_choice order_names[] = {
-    {"tree", AF_ORDER_TREE}, {"sequential", AF_ORDER_SEQUENTIAL}, {0}};
+static const af_key_choice order_names[] = {{"tree", AF_ORDER_TREE},
+                                            {"sequential", AF_ORDER_SEQUENTIAL},
+                                            {"any_ranks", AF_ORDER_ANY_RANKS},
+                                            {0}};
 
 static const af_key_choice rl_names[] = {
     {"none", AF_RL_NONE}, {"dpo", AF_RL_DPO},       {"ipo", AF_RL_IPO},

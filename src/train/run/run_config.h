@@ -15,7 +15,7 @@
 #include "train/run/run_translate.h"
 
 /* In which order the gradients of a step's micro-batches are added. */
-typedef enum af_order { AF_ORDER_TREE, AF_ORDER_SEQUENTIAL } af_order;
+typedef enum af_order { AF_ORDER_TREE, AF_ORDER_SEQUENTIAL, AF_ORDER_ANY_RANKS } af_order;
 typedef enum af_tri { AF_TRI_AUTO, AF_TRI_NO, AF_TRI_YES } af_tri;
 
 typedef struct af_strings {
@@ -247,6 +247,12 @@ void af_run_config_clear(af_run_config *r);
 /* What is split over ranks: zero_stage, or what deepspeed, fsdp and fsdp_config say; AF_EUSAGE
  * where they disagree or ask for what there is not. */
 AF_CHECKED af_status af_run_zero_stage(const af_run_config *r, int *stage, af_error *err);
+/* AF_EUSAGE where gradients cannot be added in the run's order by so many ranks at this stage. */
+AF_CHECKED af_status af_run_order_check(const af_run_config *r, int ranks, int stage,
+                                        af_error *err);
+/* The stage that so many ranks run with: at least 2 where the order needs the sum over the ranks
+ * after every micro-batch. */
+int af_run_order_stage(const af_run_config *r, int ranks, int stage);
 /* Whether the model gives scores, not tokens: task_type SEQ_CLS, and 'rl: reward'. */
 bool af_run_scores(const af_run_config *r);
 /* What the datasets are read for: `rl`, or texts with labels. */

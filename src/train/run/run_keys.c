@@ -324,7 +324,8 @@ const af_key af_keys[] = {
     {"gradient_accumulation_steps", I64(accumulation), 1, 1 << 20, "1",
      "forward passes per optimizer step (of each rank)", {"grad_accumulation_steps"}, 0},
     {"gradient_accumulation_order", ENUM(order), 0, 0, "tree",
-     "tree: pairwise, the same bits for any number of ranks; sequential: no more gradient buffers",
+     "tree: pairwise, the same bits for 1, 2, 4, ... ranks; any_ranks: also for 3, 5, 6, 7, ...; "
+     "sequential: no more gradient buffers",
      {0}, 0},
     {"num_epochs", F64(num_epochs), 0, 1e6, "1", "passes over the data", {"num_train_epochs"}, 0},
     {"max_steps", I64(max_steps), -1, 1e12, "-1", "number of optimizer steps; overrides num_epochs",

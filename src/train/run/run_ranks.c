@@ -167,3 +167,29 @@ af_status af_run_zero_stage(const af_run_config *r, int *stage, af_error *err)
 done:
     return st;
 }
+
+static bool is_power_of_two(int64_t n) { return (n & (n - 1)) == 0; }
+
+af_status af_run_order_check(const af_run_config *r, int ranks, int stage, af_error *err)
+{
+    const bool power = is_power_of_two(ranks);
+    if (ranks == 1 || r->order == AF_ORDER_SEQUENTIAL || (power && r->order == AF_ORDER_TREE))
+        return AF_OK;
+    if (r->order == AF_ORDER_TREE)
+        return af_fail(err, AF_EUSAGE,
+                       "%d ranks: use a power of two, or gradient_accumulation_order: any_ranks "
+                       "(one process gives the same bits with it), or sequential",
+                       ranks);
+    if (is_power_of_two(r->accumulation) || (power && stage < 2))
+        return AF_OK;
+    return af_fail(err, AF_EUSAGE,
+                   "%d ranks with gradient_accumulation_order any_ranks and zero_stage %d: "
+                   "gradient_accumulation_steps is %" PRId64 "; it must be a power of two",
+                   ranks, stage, r->accumulation);
+}
+
+int af_run_order_stage(const af_run_config *r, int ranks, int stage)
+{
+    const bool each = r->order == AF_ORDER_ANY_RANKS && !is_power_of_two(ranks);
+    return each && r->accumulation > 1 ? AF_MAX(stage, 2) : stage;
+}

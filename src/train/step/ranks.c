@@ -67,9 +67,9 @@ static af_status check_ranks(const af_comm *c, const af_run_config *run, af_erro
 {
     const int n = af_comm_size(c);
     int stage;
-    if (n & (n - 1))
-        return af_fail(err, AF_EUSAGE, "%d ranks: use a power of two", n);
-    const af_status st = af_run_zero_stage(run, &stage, err);
+    af_status st = af_run_zero_stage(run, &stage, err);
+    if (st == AF_OK)
+        st = af_run_order_check(run, n, stage, err);
     /* what rank 0 does alone, or by looking at weights */
     const char *key = run->fp8 ? "fp8" : run->generate_samples.count ? "generate_samples" : NULL;
     if (st == AF_OK && stage == AF_ZERO_MAX && n > 1 && key)
@@ -239,7 +239,8 @@ uint64_t af_ranks_nccl_bytes(int ranks, bool started)
 {
     static const uint64_t START = 600ull << 20, FIRST = 272ull << 20, NEXT = 32ull << 20;
     uint64_t sum = ranks > 1 ? FIRST + (started ? 0 : START) : 0;
-    for (int n = 2; n < ranks; n *= 2)
+    const bool power = (ranks & (ranks - 1)) == 0; /* else every rank is a neighbour */
+    for (int n = 2; n < ranks; n = power ? 2 * n : n + 1)
         sum += NEXT;
     return sum;
 }

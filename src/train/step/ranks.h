@@ -25,7 +25,7 @@ AF_CHECKED af_status af_ranks_agree_checkpoint(af_comm *c, const char *dir, af_e
 AF_CHECKED af_status af_ranks_device(af_comm *c, af_device **out, const af_run_config *run,
                                      af_error *err);
 /* NCCL's own memory on a GPU: what it takes with the first messages (a rank has one neighbour per
- * level of the tree), after the plan is made, and what it takes when it starts. */
+ * level of the tree, or all others), after the plan is made, and what it takes when it starts. */
 uint64_t af_ranks_nccl_bytes(int ranks, bool started);
 /* Memory this rank may plan with: the same on all ranks. */
 AF_CHECKED af_status af_ranks_memory(af_comm *c, const af_device *d, uint64_t *bytes,

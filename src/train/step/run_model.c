@@ -405,8 +405,11 @@ static af_status check_stage(const af_run_model *m, af_error *err)
     return m->zero_stage <= most
                ? AF_OK
                : af_fail(err, AF_EUSAGE,
-                         "%s: zero_stage %d does not run on GPUs without NCCL: use %d",
-                         m->run->path, m->zero_stage, most);
+                         "%s: zero_stage %d%s does not run on GPUs without NCCL: use %d",
+                         m->run->path, m->zero_stage,
+                         m->run->order == AF_ORDER_ANY_RANKS ? " (any_ranks with accumulation)"
+                                                             : "",
+                         most);
 }
 
 af_status af_run_model_open(af_run_model *m, const af_run_config *run, af_comm *comm, af_error *err)
@@ -418,6 +421,7 @@ af_status af_run_model_open(af_run_model *m, const af_run_config *run, af_comm *
     m->ranks = af_comm_size(comm);
     if (comm)
         AF_TRY(af_run_zero_stage(run, &m->zero_stage, err));
+    m->zero_stage = af_run_order_stage(run, m->ranks, m->zero_stage);
     AF_TRY(check_output(m, err));
     AF_TRY(open_device(m, err));
     af_log_time("device");

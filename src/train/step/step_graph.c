@@ -112,7 +112,7 @@ static void trained_rows(const af_step_graph *s)
 static int tree_levels(const af_run_config *run)
 {
     int levels = 0;
-    while (run->order == AF_ORDER_TREE && (run->accumulation >> levels) % 2 == 0)
+    while (run->order != AF_ORDER_SEQUENTIAL && (run->accumulation >> levels) % 2 == 0)
         levels++;
     return levels;
 }
@@ -133,8 +133,11 @@ static void record_optimizer(af_step_graph *s)
         run->optimizer == AF_OPTIMIZER_ADAFACTOR || run->optimizer == AF_OPTIMIZER_RMSPROP;
     const bool muon = run->optimizer == AF_OPTIMIZER_MUON;
     const int levels = tree_levels(run);
-    s->block = run->accumulation >> levels;
+    const bool each = run->order == AF_ORDER_ANY_RANKS; /* has gradients of its own */
+    s->block = each ? 1 : run->accumulation >> levels;
     af_graph_set_carry(s->graph, levels);
+    if (each)
+        af_graph_set_chain(s->graph, run->accumulation >> levels);
     if (af_run_model_sums_by_nodes(s->model))
         af_graph_set_ranks(s->graph, s->model->rank, s->model->ranks);
     if (s->model->ranks > 1 && s->model->zero_stage >= 1)

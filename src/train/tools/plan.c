@@ -292,16 +292,21 @@ static char *as_text(const plan_table *a, const af_step_graph *s)
     return af_buf_take(&b);
 }
 
-static af_status take_ranks(plan_table *a, const af_plan_ranks *r, af_error *err)
+static af_status take_ranks(plan_table *a, const af_run_config *run, const af_plan_ranks *r,
+                            af_error *err)
 {
     if (!r)
         return AF_OK;
-    if (r->ranks < 1 || r->ranks & (r->ranks - 1) || r->ranks_per_node < 0 ||
-        r->ranks_per_node > r->ranks || r->ranks_per_node & (r->ranks_per_node - 1))
+    const bool halves = r->ranks > 0 && (r->ranks & (r->ranks - 1)) == 0;
+    if (r->ranks < 1 || r->ranks_per_node < 0 || r->ranks_per_node > r->ranks ||
+        (halves && r->ranks_per_node & (r->ranks_per_node - 1)))
         return af_fail(err, AF_EUSAGE,
                        "%d ranks, %d on a machine: both must be powers of two, the second at most "
                        "the first",
                        r->ranks, r->ranks_per_node);
+    const af_status st = af_run_order_check(run, r->ranks, 0, err);
+    if (st != AF_OK)
+        return st;
     if (!(r->bandwidth >= 0 && r->bandwidth_far >= 0))
         return af_fail(err, AF_EUSAGE, "a bandwidth of %g and %g bytes per second is not possible",
                        r->bandwidth, r->bandwidth_far);
@@ -331,7 +336,7 @@ af_status af_train_plan_ranks(const char *run_file, const char *const *overrides
         return st;
     run_outline o = {0};
     plan_table a = {0};
-    AF_TRY(take_ranks(&a, ranks, err));
+    AF_TRY(take_ranks(&a, &run, ranks, err));
     AF_TRY(open_outline(&o, &run, err));
     af_run_idle_log(&run);
     af_warn_settings(&o.model);

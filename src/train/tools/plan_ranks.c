@@ -94,11 +94,13 @@ static af_status plan_stage(af_step_graph *s, const af_plan_ranks *r, int stage,
     const uint64_t sharing =
         af_run_model_on_cpu(s->model) ? (uint64_t)AF_MAX(r->ranks_per_node, 1) : 1;
     bool fits;
-    *out = (af_stage_plan){.there = stage <= af_run_model_zero_max(s->model)};
+    const int run_stage = af_run_order_stage(s->run, r->ranks, stage);
+    *out = (af_stage_plan){.there = run_stage <= af_run_model_zero_max(s->model) &&
+                                    af_run_order_check(s->run, r->ranks, stage, NULL) == AF_OK};
     if (!out->there)
         return AF_OK;
     s->model->ranks = r->ranks;
-    s->model->zero_stage = stage;
+    s->model->zero_stage = run_stage;
     out->nccl = af_run_model_uses_nccl(s->model) ? af_ranks_nccl_bytes(r->ranks, false) : 0;
     const uint64_t free_of_rank = free_bytes / sharing;
     AF_TRY(af_memory_choose(s, free_of_rank - AF_MIN(free_of_rank, out->nccl), &fits, err));
