@@ -12,7 +12,7 @@ offers() { # offers WORD LINE...: completing the last word of the line gives WOR
     shift
     COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=()
     _afinar || true
-    printf '%s\n' "${COMPREPLY[@]}" | grep -qxF -- "$want" || { echo "'$*' offers '${COMPREPLY[*]}', not $want"; exit 1; }
+    grep -qxF -- "$want" <<< "$(printf '%s\n' "${COMPREPLY[@]}")" || { echo "'$*' offers '${COMPREPLY[*]}', not $want"; exit 1; }
 }
 offers train afinar tr
 offers export afinar help ex
