@@ -206,6 +206,7 @@ static af_status resume(capture_job *j, bool force, af_error *err)
     if (st != AF_OK)
         return st;
     const bool same = m.size >= KEY_LINE && memcmp(m.data, line, KEY_LINE) == 0;
+    const bool begun = m.size == 0 || (m.size < KEY_LINE && memcmp(m.data, line, m.size) == 0);
     for (; same && j->done < j->data.store.records; j->done++) {
         const uint64_t n = record_bytes(j, j->done), next = at + n + sizeof(uint64_t);
         uint64_t sum;
@@ -217,7 +218,7 @@ static af_status resume(capture_job *j, bool force, af_error *err)
         at = next;
     }
     af_map_close(&m);
-    if (!same && !force)
+    if (!same && !begun && !force) /* begun: killed before its first line was whole */
         return af_fail(err, AF_EUSAGE,
                        "'%s' is of a capture with another teacher, data or kd_topk: remove it, "
                        "choose another name, or use --force",
