@@ -4,6 +4,11 @@
 set -euo pipefail
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
+# what git does not know is not part of a container either: an old build folder ends CMake
+for name in build carry __pycache__ .o; do
+    grep -q -- "$name" "$AF_SOURCE/.gitignore" && grep -q -- "$name\$" "$AF_SOURCE/.dockerignore" || { echo ".dockerignore has no $name"; exit 1; }
+done
+[ "$(grep -vc '^#' "$AF_SOURCE/.dockerignore")" = "$(grep -c . "$AF_SOURCE/.gitignore")" ] || { echo ".dockerignore and .gitignore differ"; exit 1; }
 cmake --install "$AF_BUILD" --component program --prefix "$tmp/tree" > /dev/null
 [ ! -e "$tmp/tree/include" ] || { echo "the component 'program' has headers"; exit 1; }
 printf '#!/bin/sh\necho program\n' > "$tmp/tree/bin/afinar" # the real one is large and says nothing here
