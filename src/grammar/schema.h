@@ -122,6 +122,9 @@ AF_CHECKED af_status af_schema_compile(af_rtn *r, json_t *root, uint32_t *rule, 
 
 /* schema_rewrite.c: says what it can of patternProperties in other words, in place. */
 void af_schema_rewrite(json_t *root);
+/* What `names` say of a key, which is none of those that `f` names. */
+AF_CHECKED af_status af_schema_other_names(af_schema *s, const af_flat_schema *f,
+                                           const af_flat_schema *names, af_flat_schema *out);
 
 /* schema_merge.c */
 AF_CHECKED af_status af_schema_flatten(af_schema *s, af_schemas all, af_flats *out);

@@ -289,11 +289,9 @@ static af_status emit_names(af_schema *s, const af_flat_schema *f, const af_flat
         return AF_OK;
     if (!names->patterns && names->min_length == 0 && names->max_length == UINT64_MAX)
         return any_other_key(s, f, from, to);
-    if (f->properties + f->requireds == 0)
-        return emit_string(s, names, from, to);
-    return af_fail_subject(s->err, AF_EUNSUPPORTED, "propertyNames",
-                           "'propertyNames' with a pattern or a length next to 'properties' or "
-                           "'required' is not supported");
+    af_flat_schema both;
+    const af_status st = af_schema_other_names(s, f, names, &both);
+    return st == AF_OK ? emit_string(s, &both, from, to) : st;
 }
 
 /* Properties that the schema does not name. */
