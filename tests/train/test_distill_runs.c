@@ -442,7 +442,8 @@ static void test_contradictions_are_refused(void **state)
     snprintf(more, sizeof more, "teacher_model: %s\ntask_type: SEQ_CLS\n", base);
     run_in("no", base, more, AF_EUSAGE, "distillation goes with training on tokens");
     run_in("no", base, "kd_beta: 0.5\n", AF_EUSAGE, "without 'teacher_model' or 'kd_logits'");
-    run_in("no", base, "kd_chunk_size: 8\n", AF_EUSAGE, "without 'teacher_model' or 'kd_logits'");
+    run_in("no", base, "kd_chunk_size: 8\n", AF_EUSAGE,
+           "without 'teacher_model', 'kd_logits' or 'use_asft_loss'");
     snprintf(more, sizeof more, "teacher_model: %s\nkd_uld: true\nkd_chunk_size: 8\n", base);
     run_in("no", base, more, AF_EUSAGE, "kd_chunk_size has no effect with kd_uld");
     snprintf(more, sizeof more, "teacher_model: %s\nkd_topk: 8\n", base);

@@ -50,7 +50,7 @@ static void check_run_within(const char *run, double loss_limit, double norm_lim
         af_buf_printf(&b, "%s: %s\n", key, text);
         free(text);
     }
-    if (json_object_get(keys, "load_in_8bit"))
+    if (json_object_get(keys, "load_in_8bit") || strcmp(run, "asft-lora") == 0)
         af_buf_printf(&b, "lora_model_dir: %s/runs/qwen2/lora/initial_adapter\n", golden_dir());
     CHECK_OK(train(b.data, &err), err);
     follows_golden("out", run, loss_limit, norm_limit);
@@ -113,6 +113,24 @@ static void test_losses_of_tokens_follow_pytorch(void **state)
     (void)state;
     check_run("label-smoothing");
     check_run("dft");
+    check_run("eaft");
+    check_run("eaft-third");
+    check_run("asft");
+    check_run("asft-lora");
+}
+
+/* ASFT is anchored where the run starts: at the rounded base of QLoRA. */
+static void test_the_divergence_begins_at_zero(void **state)
+{
+    (void)state;
+    af_error err = {0};
+    uint64_t size;
+    CHECK_OK(train("adapter: qlora\nlora_r: 4\nuse_asft_loss: true\nmax_steps: 1\n", &err), err);
+    char *text = read_output("out", "metrics.jsonl", &size);
+    json_t *row = json_loadb(text, strcspn(text, "\n"), 0, NULL);
+    CHECK_MSG(json_number_value(json_object_get(row, "kl")) == 0, "%s", text);
+    json_decref(row);
+    free(text);
 }
 
 static double dot(const float *a, int64_t step_a, const float *b, int64_t step_b, int64_t n)
@@ -374,6 +392,10 @@ static void test_what_the_keys_refuse(void **state)
          "'q_proj' and 'layers.0.self_attn.q_proj' of lora_rank_pattern match "},
         {"adapter: lora\nrank_pattern: {q_proj: 2}\npeft_init_lora_weights: olora\n",
          "a start that changes the base"},
+        {"use_eaft: true\nuse_dft_loss: true\n", "use_eaft and use_dft_loss contradict each other"},
+        {"use_eaft: true\neaft_k: 21\n", "eaft_k is 21"},
+        {"use_asft_loss: true\nteacher_model: x\n", "use_asft_loss and teacher_model contradict"},
+        {"use_asft_loss: true\nqat: {weight_dtype: int4}\n", "together with 'use_asft_loss'"},
         {"qat: {weight_dtype: nvfp4}\n", "qat.weight_dtype 'nvfp4' is not supported"},
         {"qat: {group_size: 8}\n", "qat.weight_dtype int8 (its default) is not supported"},
         {"qat: {weight_dtype: int4, activation_dtype: fp8}\n", "activation_dtype 'fp8' is not"},
@@ -468,6 +490,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_int8_base_is_bitsandbytes),
         cmocka_unit_test(test_losses_of_tokens_follow_pytorch),
+        cmocka_unit_test(test_the_divergence_begins_at_zero),
         cmocka_unit_test(test_frozen_runs_follow_pytorch),
         cmocka_unit_test(test_starts_from_the_base_are_pefts),
         cmocka_unit_test(test_what_starts_add_to_the_base),

@@ -75,7 +75,7 @@ static void test_what_is_refused(void **state)
         {"relora: true", {"'relora' with 'true' is not supported", "adapter", ""}},
         {"lisa_n_layers: 4", {"is not supported", "lisa_n_layers", ""}},
         {"id2label: {0: a}", {"is not supported", "num_labels", ""}},
-        {"use_eaft_loss: true", {"is not supported", "cross-entropy", ""}},
+        {"diffusion: true", {"'diffusion' with 'true'", "the plain cross-entropy", ""}},
         {"plugins: [axolotl.integrations.kd.KDPlugin]", {"'plugins", "is not supported", ""}},
         {"loss_type: hinge", {"dpo_loss_type has no effect without 'rl'", "", ""}},
         {"optimizer: adalomo",

@@ -58,7 +58,15 @@ def padded(items):
 def token_losses(logits, labels, keys):
     nll = torch.nn.functional.cross_entropy(logits, labels, ignore_index=-100, reduction="none",
                                             label_smoothing=keys.get("label_smoothing_factor", 0.0))
-    return nll * torch.exp(-nll.detach()) if keys.get("use_dft_loss") else nll  # TRL's loss_type "dft"
+    if keys.get("use_eaft") or keys.get("use_eaft_loss"):  # eaft_loss of Axolotl, eaft_loss_func of LLaMA-Factory
+        best = torch.topk(logits.detach(), keys.get("eaft_k", 20), dim=-1).values.softmax(-1)
+        entropy = -(best * torch.log(best + (1e-10 if "use_eaft" in keys else 0))).sum(-1)
+        return nll * torch.pow(entropy if "use_eaft" in keys else entropy / 3.0, keys.get("eaft_alpha", 1.0))
+    weighed = nll * torch.exp(-nll.detach())  # TRL's loss_type "dft"
+    if keys.get("use_asft_loss"):  # asft_loss_func of LLaMA-Factory
+        kl = torch.nn.functional.kl_div(logits.log_softmax(-1), keys["reference"].softmax(-1), reduction="none").sum(-1)
+        return weighed + keys.get("asft_alpha", 0.1) * kl * (labels != -100)
+    return weighed if keys.get("use_dft_loss") else nll
 
 
 def train(model, keys, rate, steps=30):
@@ -66,6 +74,7 @@ def train(model, keys, rate, steps=30):
     opt = adamw(model, params, rate, keys)
     schedule = get_cosine_schedule_with_warmup(opt, 3, 30)
     model.train()
+    start = base().eval() if keys.get("use_asft_loss") else None
     rows, stream = [], batches()
     for number in range(steps):
         micros = next(stream)
@@ -74,6 +83,9 @@ def train(model, keys, rate, steps=30):
         for items in micros:
             ids, labels, mask = padded(items)
             logits = model(input_ids=ids, attention_mask=mask).logits[:, :-1]
+            if start:
+                with torch.no_grad():
+                    keys["reference"] = start(input_ids=ids, attention_mask=mask).logits[:, :-1].reshape(-1, logits.shape[-1])
             value = token_losses(logits.reshape(-1, logits.shape[-1]), labels[:, 1:].reshape(-1), keys).sum() / total
             value.backward()
             loss += float(value.detach())
@@ -177,6 +189,22 @@ def dft():
     return base(), {"use_dft_loss": True, "learning_rate": 1e-3}
 
 
+def eaft():
+    return base(), {"use_eaft": True, "eaft_k": 9, "eaft_alpha": 0.7, "learning_rate": 3e-4}
+
+
+def eaft_third():
+    return base(), {"use_eaft_loss": True, "learning_rate": 3e-4}
+
+
+def asft():
+    return base(), {"use_asft_loss": True, "asft_alpha": 0.4, "learning_rate": 1e-3}
+
+
+def asft_lora():
+    return adapter(base()), {"use_asft_loss": True, "adapter": "lora", "learning_rate": 3e-3}
+
+
 class Clamp(torch.autograd.Function):
     """Passes the gradient at the bounds, too, as torch.clamp did before torch 2.15 and as torchao's mask says."""
     @staticmethod
@@ -209,7 +237,7 @@ def qat(**more):
     return make
 
 
-RUNS = {"qat": qat(activation_dtype="int8"), "qat-weights": qat(group_size=16, quantize_embedding=True), "label-smoothing": smoothed, "dft": dft, "embedding-lr": embedding_lr, "pissa": start("pissa"), "pissa-rslora": start("pissa", use_rslora=True), "olora": start("olora"), "int8": int8, "unfrozen": unfrozen, "freeze": freeze, "freeze-first": freeze_first}
+RUNS = {"eaft": eaft, "eaft-third": eaft_third, "asft": asft, "asft-lora": asft_lora, "qat": qat(activation_dtype="int8"), "qat-weights": qat(group_size=16, quantize_embedding=True), "label-smoothing": smoothed, "dft": dft, "embedding-lr": embedding_lr, "pissa": start("pissa"), "pissa-rslora": start("pissa", use_rslora=True), "olora": start("olora"), "int8": int8, "unfrozen": unfrozen, "freeze": freeze, "freeze-first": freeze_first}
 
 
 def main():
@@ -218,6 +246,7 @@ def main():
         model, keys = RUNS[name]()
         steps = 30 if name == "int8" else 12
         rows = train(model, keys, keys["learning_rate"], steps)
+        keys.pop("reference", None)
         folder = GOLDEN / "runs" / "qwen2" / name
         folder.mkdir(exist_ok=True)
         (folder / "run.json").write_text(json.dumps(keys, indent=1) + "\n")

@@ -123,6 +123,21 @@ static af_status check_pairs(const af_run_config *r, af_error *err)
         {"use_dft_loss", "label_smoothing_factor"},
         {"use_dft_loss", "teacher_model"},
         {"use_dft_loss", "kd_logits"},
+        {"use_eaft", "label_smoothing_factor"},
+        {"use_eaft", "teacher_model"},
+        {"use_eaft", "kd_logits"},
+        {"use_eaft", "use_dft_loss"},
+        {"use_eaft_loss", "label_smoothing_factor"},
+        {"use_eaft_loss", "teacher_model"},
+        {"use_eaft_loss", "kd_logits"},
+        {"use_eaft_loss", "use_dft_loss"},
+        {"use_eaft_loss", "use_eaft"},
+        {"use_asft_loss", "label_smoothing_factor"},
+        {"use_asft_loss", "teacher_model"},
+        {"use_asft_loss", "kd_logits"},
+        {"use_asft_loss", "use_dft_loss"},
+        {"use_asft_loss", "use_eaft"},
+        {"use_asft_loss", "use_eaft_loss"},
     };
     for (size_t i = 0; i < AF_LEN(pairs); i++) {
         const af_key *a = af_key_find(pairs[i][0]), *b = af_key_find(pairs[i][1]);

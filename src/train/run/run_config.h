@@ -51,7 +51,7 @@ typedef enum af_decay_on { AF_DECAY_MATRICES, AF_DECAY_ALL } af_decay_on;
 
 /* Where a key was set: a line of the file, from 1, or one of these. */
 enum { AF_KEY_LINE_UNSET = 0, AF_KEY_LINE_OVERRIDE = -1 };
-enum { AF_RUN_KEYS_MAX = 224 };
+enum { AF_RUN_KEYS_MAX = 240 };
 /* The largest sequence_len: no record is cut. */
 enum { AF_SEQUENCE_UNLIMITED = 1 << 24 };
 
@@ -149,6 +149,11 @@ typedef struct af_run_config {
     bool quadratic_warmup;
     double neftune_alpha, label_smoothing;
     bool dft;
+    bool eaft, eaft_third; /* EAFT as Axolotl and as LLaMA-Factory have it */
+    int64_t eaft_k;
+    double eaft_alpha;
+    bool asft;
+    double asft_alpha;
     bool llama_pro;
     const af_yaml *qat; /* quantisation-aware training; the next three are what it says */
     int64_t qat_group;  /* 0 = no such training */
@@ -265,6 +270,12 @@ const char *af_run_label_text(const af_label_opts *o, af_arena *mem);
 AF_CHECKED af_status af_run_config_text(const af_run_config *r, char **out, af_error *err);
 /* Whether answers are compared by their log-probabilities: every `rl` but reward. */
 bool af_run_compares(const af_run_config *r);
+/* Whether each token's loss has a weight that depends on its distribution: DFT, EAFT, ASFT. */
+bool af_run_weighs_tokens(const af_run_config *r);
+/* Whether that is the entropy of its most likely tokens. */
+bool af_run_weighs_by_entropy(const af_run_config *r);
+/* The model whose distributions are learnt, the base itself with ASFT; NULL = none. */
+const char *af_run_teacher(const af_run_config *r);
 /* Whether long rows lose their first tokens: of texts, and of both sequences of a pair in DPO. */
 bool af_run_keeps_end(const af_run_config *r);
 /* KTO: whether records have KL rows, which its loss apo_zero_unpaired does without. */

@@ -249,7 +249,6 @@ static const foreign_group groups[] = {
      "freeze_language_model num_layer_trainable name_module_trainable "
      "spectrum_* train_from_scratch reinit_weights"},
     {REFUSED, "the loss is the plain cross-entropy",
-     "use_asft_loss asft_alpha use_eaft_loss use_eaft eaft_* "
      "liger_use_token_scaling diffusion dense_mixer aux_loss_coef"},
     {REFUSED, "a base is quantised ('load_in_4bit', 'load_in_8bit') or read as it is",
      "load_in_16bit load_4bit quantization_bit gptq gptq_* quantization llmcompressor "

@@ -263,7 +263,7 @@ const af_key af_keys[] = {
     {"kd_chunk_size", I64(kd_chunk_size), 0, 1 << 20, "0",
      "tokens whose distributions are in memory together, computed again in the backward pass; "
      "0 = all of a micro-batch",
-     {0}, AF_NEED_DISTILL},
+     {0}, AF_NEED_DIVERGENCE},
     {"kd_uld", BOOL(kd_uld), 0, 0, "false",
      "the teacher has another tokenizer: compare sorted distributions where both end at the same "
      "byte (ULD)",
@@ -402,6 +402,18 @@ const af_key af_keys[] = {
     {"use_dft_loss", BOOL(dft), 0, 0, "false",
      "dynamic fine-tuning: weigh the loss of each token by its probability (DFT)", {0},
      AF_NEED_TOKENS},
+    {"use_eaft", BOOL(eaft), 0, 0, "false",
+     "entropy-aware fine-tuning: weigh the loss of each token by the entropy of the likely ones "
+     "(EAFT)", {0},
+     AF_NEED_TOKENS},
+    {"use_eaft_loss", BOOL(eaft_third), 0, 0, "false",
+     "the same as in LLaMA-Factory: by a third of that entropy", {0}, AF_NEED_TOKENS},
+    {"eaft_alpha", F64(eaft_alpha), 0, 100, "1", "exponent of that weight", {0}, AF_NEED_EAFT},
+    {"eaft_k", I64(eaft_k), 2, 20, "20", "how many tokens that entropy is of", {0}, AF_NEED_EAFT},
+    {"use_asft_loss", BOOL(asft), 0, 0, "false",
+     "anchored fine-tuning: DFT, and the divergence from the model that the run starts from (ASFT)",
+     {0}, AF_NEED_TOKENS},
+    {"asft_alpha", F64(asft_alpha), 0, 1e6, "0.1", "weight of that divergence", {0}, AF_NEED_ASFT},
     {"qat", TREE(qat), 0, 0, NULL,
      "quantisation-aware training: {weight_dtype: int4, activation_dtype: int8, group_size, "
      "quantize_embedding, fake_quant_after_n_steps}", {0},

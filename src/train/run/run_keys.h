@@ -69,6 +69,9 @@ typedef enum af_key_need {
     AF_NEED_TEACHER,
     AF_NEED_DISTILL,
     AF_NEED_CAPTURE,
+    AF_NEED_DIVERGENCE, /* from a teacher, or from the start */
+    AF_NEED_EAFT,
+    AF_NEED_ASFT,
     AF_NEED_ULD,        /* kd_uld */
     AF_NEED_ULD_HYBRID, /* and uld_use_hybrid_loss */
     AF_NEED_LABELS,     /* task_type: SEQ_CLS */

@@ -73,6 +73,8 @@ static bool has_reference(const af_run_config *r) { return af_pref_has_reference
 static bool has_teacher(const af_run_config *r) { return r->teacher_model != NULL; }
 static bool has_capture(const af_run_config *r) { return r->kd_logits != NULL; }
 static bool distills(const af_run_config *r) { return has_teacher(r) || has_capture(r); }
+static bool is_asft(const af_run_config *r) { return r->asft; }
+static bool diverges(const af_run_config *r) { return distills(r) || is_asft(r); }
 static bool has_uld(const af_run_config *r) { return r->kd_uld; }
 static bool is_hybrid(const af_run_config *r) { return r->kd_uld && r->uld_hybrid; }
 
@@ -148,6 +150,9 @@ static const need_row needs[] = {
     [AF_NEED_TEACHER] = {"without 'teacher_model'", has_teacher},
     [AF_NEED_DISTILL] = {"without 'teacher_model' or 'kd_logits'", distills},
     [AF_NEED_CAPTURE] = {"without 'kd_logits'", has_capture},
+    [AF_NEED_DIVERGENCE] = {"without 'teacher_model', 'kd_logits' or 'use_asft_loss'", diverges},
+    [AF_NEED_EAFT] = {"without 'use_eaft' or 'use_eaft_loss'", af_run_weighs_by_entropy},
+    [AF_NEED_ASFT] = {"without 'use_asft_loss'", is_asft},
     [AF_NEED_ULD] = {"without 'kd_uld: true'", has_uld},
     [AF_NEED_ULD_HYBRID] = {"without 'uld_use_hybrid_loss: true'", is_hybrid},
     [AF_NEED_LABELS] = {"without 'task_type: SEQ_CLS'", learns_labels},

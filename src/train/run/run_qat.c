@@ -77,9 +77,10 @@ af_status af_run_qat_check(af_run_config *r, af_error *err)
         return bad(r, "fake_quant_after_n_steps", v, "a whole number from 0", err);
     if (!af_method_trains_base(r))
         return af_fail(err, AF_EUSAGE, "%s: qat is for full fine-tuning, not for an adapter", at);
-    if (r->rl != AF_RL_NONE || r->teacher_model || r->kd_logits)
+    if (r->rl != AF_RL_NONE || af_run_teacher(r) || r->kd_logits)
         return af_fail(err, AF_EUNSUPPORTED, "%s: qat together with '%s' is not supported", at,
                        r->rl != AF_RL_NONE ? "rl"
+                       : r->asft           ? "use_asft_loss"
                        : r->teacher_model  ? "teacher_model"
                                            : "kd_logits");
     r->qat_group = group;

@@ -306,6 +306,18 @@ bool af_run_compares(const af_run_config *r)
     return r->rl != AF_RL_NONE && r->rl != AF_RL_REWARD;
 }
 
+bool af_run_weighs_by_entropy(const af_run_config *r) { return r->eaft || r->eaft_third; }
+
+bool af_run_weighs_tokens(const af_run_config *r)
+{
+    return r->dft || r->asft || af_run_weighs_by_entropy(r);
+}
+
+const char *af_run_teacher(const af_run_config *r)
+{
+    return r->asft ? r->base_model : r->teacher_model;
+}
+
 bool af_run_keeps_end(const af_run_config *r)
 {
     return r->truncation == AF_TRUNCATION_KEEP_END &&

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/word.h"
 #include "graph/graph_access.h"
+#include "ops/head/token_draw.h"
 #include "ops/optim/optimizer.h"
 #include "train/run/freeze.h"
 #include "train/run/method.h"
@@ -182,7 +183,7 @@ static void record_inputs(af_step_graph *s)
     if (s->model->spec->labels)
         s->row_weight = af_graph_input(g, "score_weight", AF_DTYPE_F32, 2,
                                        (int64_t[]){s->rows_max, s->model->spec->labels});
-    else if (af_run_compares(s->run) || s->run->dft)
+    else if (af_run_compares(s->run) || af_run_weighs_tokens(s->run))
         s->row_weight = af_graph_input(g, "row_weight", AF_DTYPE_F32, 1, &s->rows_max);
     else
         s->scale = af_graph_input(g, "loss_scale", AF_DTYPE_F32, 1, (int64_t[]){1});
@@ -214,6 +215,17 @@ static void set_recompute(af_step_graph *s, af_memory_mode m)
     if (some)
         af_graph_set_recompute_rest(s->graph, mode_of_rest(s, m.mode));
     s->memory_mode = m;
+}
+
+/* The most likely tokens of each row, for its weight. */
+static void record_likely(af_step_graph *s, af_tensor *h)
+{
+    af_graph *g = s->graph;
+    s->likely_want =
+        af_graph_input(g, "likely_want", AF_DTYPE_F64, 2, (int64_t[]){s->rows_max, AF_DRAW_WANTS});
+    (void)af_token_draw(g, af_model_logits(&s->leaves, h, NULL), s->likely_want, &s->likely);
+    if (af_graph_status(g, NULL) == AF_OK)
+        af_graph_output(g, s->likely);
 }
 
 /* Logits leave the graph, and what the host finds comes back as the gradient by them. */
@@ -254,6 +266,8 @@ static af_status record_loss(af_step_graph *s, af_error *err)
                                       &s->rows);
     if (s->run->kd_uld)
         record_uld(s, h);
+    if (af_run_weighs_by_entropy(s->run))
+        record_likely(s, h);
     if (af_run_model_distils(s->model)) {
         const af_status st = af_teacher_record(&s->teacher, s->model, &s->leaves, &s->in, h,
                                                s->rows_max, &s->loss, err);
@@ -281,6 +295,7 @@ af_status af_step_graph_record(af_step_graph *s, af_memory_mode mode, af_error *
     AF_TRY(af_graph_new(&s->graph, err));
     af_graph_set_same_bits(s->graph);
     s->scale = s->row_weight = s->router_scale = NULL;
+    s->likely_want = s->likely = NULL;
     s->router_coef = af_method_router_coef(s->run, config_of(s), s->model->spec);
     record_inputs(s);
     const af_leaves_opts o = {
@@ -332,6 +347,7 @@ static void free_buffers(af_step_graph *s)
     free(s->row_share);
     free(s->row_weights);
     free(s->spread);
+    free(s->likely_rows);
     free(s->losses);
     free(s->router_losses);
 }
@@ -375,8 +391,9 @@ af_status af_step_graph_load(af_step_graph *s, af_error *err)
     s->losses = af_calloc(micro, sizeof *s->losses);
     s->router_losses = af_calloc(micro, sizeof *s->losses);
     s->spread = af_calloc((uint64_t)(2 * (s->attention_max + s->rows_max)), sizeof *s->spread);
-    if (!s->spread || !s->bounds || !s->row_stats || !s->row_weights || !s->row_share ||
-        !s->rows_i32 || !s->losses || !s->router_losses)
+    s->likely_rows = af_calloc((uint64_t)s->rows_max * 2 * AF_DRAW_TOPS_MAX, sizeof(double));
+    if (!s->likely_rows || !s->spread || !s->bounds || !s->row_stats || !s->row_weights ||
+        !s->row_share || !s->rows_i32 || !s->losses || !s->router_losses)
         st = af_fail_nomem(err, "staging buffers", (uint64_t)s->rows_max * 8);
 done:
     return st;
@@ -472,6 +489,21 @@ af_status af_step_graph_begin(af_step_graph *s, int64_t done, af_error *err)
                             : AF_OK;
 }
 
+/* EAFT: the likely tokens of rows with labels; of an evaluation, none. */
+static af_status write_likely(af_step_graph *s, const af_batch *b, bool any, af_error *err)
+{
+    double *want = s->likely_rows;
+    if (!s->likely_want)
+        return AF_OK;
+    memset(want, 0, (size_t)(s->rows_max * AF_DRAW_WANTS) * sizeof *want);
+    for (int64_t i = 0; i < s->rows_max; i++, want += AF_DRAW_WANTS) {
+        want[AF_DRAW_TEMPERATURE] = any && i < b->rows && b->labels[i] >= 0 ? 0 : -1;
+        want[AF_DRAW_TOPS] = (double)s->run->eaft_k;
+    }
+    return af_tensor_write(s->graph, s->likely_want, s->likely_rows,
+                           af_tensor_bytes(s->likely_want), err);
+}
+
 af_status af_step_graph_upload(af_step_graph *s, const af_batch *b, float scale, af_error *err)
 {
     af_status st = AF_OK;
@@ -486,6 +518,7 @@ af_status af_step_graph_upload(af_step_graph *s, const af_batch *b, float scale,
     AF_TRY(write_share(s, b, scale, err));
     if (s->in.spread)
         AF_TRY(write_spread(s, b, err));
+    AF_TRY(write_likely(s, b, scale > 0, err));
     AF_TRY(af_model_write_rope(&s->leaves, rope_length(s, b), err));
     if (af_run_model_distils(s->model))
         AF_TRY(af_teacher_upload(&s->teacher, s->model, b, s->rows_max, scale, rope_length(s, b),

@@ -39,9 +39,10 @@ typedef struct af_step_graph {
     /* preferences: rows of AF_HEAD_STATS values; their weights come after the forward pass, and
      * take the place of `scale` */
     af_tensor *row_weight;
-    double router_coef;      /* share of the auxiliary loss of routers; 0 = none */
-    af_router_loss router;   /* when that is above 0 */
-    af_tensor *router_loss;  /* [1], before the share is taken; NULL = none */
+    af_tensor *likely_want, *likely; /* EAFT: f64, what af_token_draw reads and gives; else NULL */
+    double router_coef;              /* share of the auxiliary loss of routers; 0 = none */
+    af_router_loss router;           /* when that is above 0 */
+    af_tensor *router_loss;          /* [1], before the share is taken; NULL = none */
     af_tensor *router_scale; /* f32 [1]: of preference runs, the micro-batch's share of the step */
     /* kd_uld: cross-entropy f32 [1], the student's logits f32 [N][V], the gradient by them */
     af_tensor *uld_ce, *uld_logits, *uld_grad;
@@ -61,6 +62,7 @@ typedef struct af_step_graph {
     int32_t *bounds, *rows_i32;
     int32_t *spread; /* [attention_max][2] and [rows_max][2], or NULL */
     float *row_stats, *row_share, *row_weights;
+    double *likely_rows; /* [rows_max][2 AF_DRAW_TOPS_MAX]: what is read, and before it written */
     float *losses, *router_losses; /* of the step's micro-batches */
 } af_step_graph;
 

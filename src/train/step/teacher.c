@@ -115,7 +115,7 @@ static af_status run_is_low_rank(const af_run_model *m, bool *yes, af_error *err
 static af_status open_shared(af_run_model *m, const char *path, bool *shared, af_error *err)
 {
     const af_run_config *r = m->run;
-    const bool same_type = r->teacher_load_in_4bit == (af_method_quantises(r) == 4);
+    const bool same_type = r->asft || r->teacher_load_in_4bit == (af_method_quantises(r) == 4);
     *shared = false;
     if (!af_path_same(path, m->path) || !same_type)
         return AF_OK;
@@ -138,7 +138,8 @@ static af_status open_own(af_run_model *m, const char *path, bool outline, af_er
 {
     const af_run_config *r = m->run;
     const af_loader_opts o = {.compute = m->compute,
-                              .load_in_4bit = r->teacher_load_in_4bit,
+                              .load_in_4bit =
+                                  r->asft ? af_method_quantises(r) == 4 : r->teacher_load_in_4bit,
                               .quant_mode = AF_QUANT_SHADOW,
                               .on_cpu = m->device && af_device_is_cpu(m->device),
                               .outline = outline};
@@ -159,9 +160,9 @@ af_status af_teacher_open(af_run_model *m, bool outline, af_error *err)
     af_status st = AF_OK;
     if (r->kd_logits)
         return open_capture(m, err);
-    if (!r->teacher_model || r->kd_uld) /* uld_teacher.h opens that one */
+    if (!af_run_teacher(r) || r->kd_uld) /* uld_teacher.h opens that one */
         return AF_OK;
-    AF_TRY(af_model_resolve_whole(&path, r->teacher_model, err));
+    AF_TRY(af_model_resolve_whole(&path, af_run_teacher(r), err));
     AF_TRY(open_shared(m, path, &shared, err));
     if (!shared)
         AF_TRY(open_own(m, path, outline, err));
@@ -169,8 +170,10 @@ af_status af_teacher_open(af_run_model *m, bool outline, af_error *err)
         af_log_write(AF_LOG_INFO, "the teacher has the weights of the base: no second copy");
 done:
     if (st != AF_OK)
-        af_fail_prefix(st, err, "%s", af_run_key_loc(r, "teacher_model", at, sizeof at));
-    else if (!shared)
+        af_fail_prefix(
+            st, err, "%s",
+            af_run_key_loc(r, r->asft ? "use_asft_loss" : "teacher_model", at, sizeof at));
+    else if (!shared && !r->asft)
         st = check_tokens(m, path, err);
     free(path);
     return st;
@@ -302,7 +305,8 @@ af_status af_teacher_record(af_teacher *t, const af_run_model *m, af_model_leave
     if (st != AF_OK)
         return st;
     t->ce = *loss;
-    *loss = af_add(g, af_scale(g, t->ce, r->kd_ce_alpha), af_scale(g, t->kd, r->kd_alpha));
+    *loss = af_add(g, af_scale(g, t->ce, r->asft ? 1 : r->kd_ce_alpha),
+                   af_scale(g, t->kd, r->asft ? r->asft_alpha : r->kd_alpha));
     if (af_graph_status(g, NULL) == AF_OK) {
         af_graph_output(g, t->ce);
         af_graph_output(g, t->kd);

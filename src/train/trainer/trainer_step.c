@@ -3,6 +3,7 @@
  * The loss of a step is the sum over all supervised tokens of its micro-batches over their number:
  * so k micro-batches of b are one batch of k*b. The batches are read before the first one runs,
  * because each needs the whole number. */
+#include "ops/head/token_draw.h"
 #include "train/step/ranks.h"
 #include "train/trainer/trainer.h"
 
@@ -76,20 +77,72 @@ done:
     return st;
 }
 
-/* DFT: the loss of a token times its probability, which has no gradient of its own. */
-static double weigh_by_probability(const af_step_graph *s, const af_batch *b, double scale)
+/* EAFT: the entropy of the k most likely tokens, as if there were no others. `row` has pairs of a
+ * token and its log-probability, best first. */
+static double likely_entropy(const double *row, int64_t k)
+{
+    double sum = 0, entropy = 0;
+    for (int64_t i = 0; i < k && row[2 * i] >= 0; i++)
+        sum += exp(row[2 * i + 1] - row[1]);
+    for (int64_t i = 0; i < k && row[2 * i] >= 0; i++) {
+        const double share = exp(row[2 * i + 1] - row[1]) / sum;
+        entropy -= share > 0 ? share * log(share) : 0;
+    }
+    return entropy;
+}
+
+/* The weight of a token with loss `one`, which has no gradient of its own. DFT, ASFT: its
+ * probability. */
+static double token_weight(const af_step_graph *s, int64_t row, double one)
+{
+    const af_run_config *r = s->run;
+    if (!s->likely)
+        return exp(-one);
+    const double entropy =
+        likely_entropy(s->likely_rows + row * 2 * AF_DRAW_TOPS_MAX, s->run->eaft_k);
+    return pow(r->eaft_third ? entropy / 3 : entropy, r->eaft_alpha);
+}
+
+static double weigh_tokens(const af_step_graph *s, const af_batch *b, double scale)
 {
     double loss = 0;
     for (int64_t i = 0; i < b->rows; i++) {
         const double one = s->row_stats[AF_HEAD_STATS * i];
-        const double weight = b->labels[i] < 0 ? 0 : scale * exp(-one);
+        const double weight = b->labels[i] < 0 ? 0 : scale * token_weight(s, i, one);
         s->row_weights[i] = (float)weight;
         loss += weight * one;
     }
     return loss;
 }
 
-static af_status add_dft_gradients(af_trainer *t, const af_step_result *r, af_error *err)
+/* The loss of micro-batch k, and the weights of its rows. */
+static af_status weigh_batch(af_step_graph *s, const af_batch *b, int64_t k, double scale,
+                             af_error *err)
+{
+    af_status st = AF_OK;
+    AF_TRY(af_tensor_read(s->graph, s->rows, s->row_stats, af_tensor_bytes(s->rows), err));
+    if (s->likely)
+        AF_TRY(
+            af_tensor_read(s->graph, s->likely, s->likely_rows, af_tensor_bytes(s->likely), err));
+    double loss = weigh_tokens(s, b, scale);
+    if (af_run_model_distils(s->model)) {
+        float *kd = &s->teacher.kd_loss[k];
+        AF_TRY(af_tensor_read(s->graph, s->teacher.kd, kd, sizeof *kd, err));
+        s->teacher.ce_loss[k] = (float)loss;
+        loss += s->run->asft_alpha * (double)*kd;
+    }
+    if (s->router_loss) {
+        AF_TRY(af_tensor_read(s->graph, s->router_loss, &s->router_losses[k],
+                              sizeof *s->router_losses, err));
+        loss += s->router_coef * (double)s->router_losses[k];
+    }
+    s->losses[k] = (float)loss;
+    st = af_step_graph_upload_weights(s, b->rows, err);
+done:
+    return st;
+}
+
+static af_status add_weighed_gradients(af_trainer *t, const af_step_result *r, af_error *err)
 {
     af_status st = AF_OK;
     af_step_graph *s = &t->step;
@@ -101,15 +154,7 @@ static af_status add_dft_gradients(af_trainer *t, const af_step_result *r, af_er
         af_graph_set_clock(s->graph, t->clock + (uint64_t)k);
         AF_TRY(af_step_graph_upload(s, b, (float)scale, err));
         AF_TRY(af_graph_run(s->graph, AF_RUN_FORWARD | AF_RUN_KEEP, err));
-        AF_TRY(af_tensor_read(s->graph, s->rows, s->row_stats, af_tensor_bytes(s->rows), err));
-        double loss = weigh_by_probability(s, b, scale);
-        if (s->router_loss) {
-            AF_TRY(af_tensor_read(s->graph, s->router_loss, &s->router_losses[k],
-                                  sizeof *s->router_losses, err));
-            loss += s->router_coef * (double)s->router_losses[k];
-        }
-        s->losses[k] = (float)loss;
-        AF_TRY(af_step_graph_upload_weights(s, b->rows, err));
+        AF_TRY(weigh_batch(s, b, k, scale, err));
         AF_TRY(af_graph_run(s->graph, AF_RUN_BACKWARD, err));
         AF_TRY(af_step_graph_carry(s, j, err));
     }
@@ -125,11 +170,11 @@ af_status af_trainer_step(af_trainer *t, af_step_result *r, af_error *err)
     AF_TRY(count_step(t, r, err));
     AF_TRY(af_step_graph_begin(s, t->progress.step, err));
     t->clock = af_graph_clock(s->graph);
-    AF_TRY((af_run_compares(t->run) ? af_trainer_pref_gradients
-            : af_run_scores(t->run) ? af_trainer_score_gradients
-            : t->run->kd_uld        ? af_trainer_uld_gradients
-            : t->run->dft           ? add_dft_gradients
-                                    : add_gradients)(t, r, err));
+    AF_TRY((af_run_compares(t->run)        ? af_trainer_pref_gradients
+            : af_run_scores(t->run)        ? af_trainer_score_gradients
+            : t->run->kd_uld               ? af_trainer_uld_gradients
+            : af_run_weighs_tokens(t->run) ? add_weighed_gradients
+                                           : add_gradients)(t, r, err));
     af_graph_set_clock(s->graph, t->clock + (uint64_t)t->progress.micro_per_step);
     AF_TRY(af_step_graph_reduce(s, err));
     t->progress.rate_factor = t->progress.plateau.factor;
