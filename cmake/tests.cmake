@@ -162,7 +162,8 @@ endforeach()
 foreach(name test_cuda_kernels test_cli_train_features test_cli_outputs test_cli_limits test_fit test_cli_ranks test_methods
              test_fast_attention test_fast_gemm test_cuda_host_bf16 test_cli_usage test_comm_tcp test_cli_hub test_cli_kill
              test_faults_alloc test_faults_io test_cuda_ops test_cli_train_errors test_pref_runs test_stored_4bit test_data_golden
-             test_tokenizer test_fast_rows test_trajectories test_cli_convert test_lm_grad test_cli_hints test_cli_ranks_kill)
+             test_tokenizer test_fast_rows test_trajectories test_cli_convert test_lm_grad test_cli_hints test_cli_ranks_kill
+             test_export_families test_cli_new_tokens test_cli_serve test_cli_serve_messages test_cli_signals test_cli_trackers)
     if(TEST ${name}) # the kernels on the host want a C++ compiler
         set_tests_properties(${name} PROPERTIES COST 100)
     endif()

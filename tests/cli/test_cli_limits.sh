@@ -30,11 +30,13 @@ chatml = ("{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' }}%s"
           "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
 body = "{{ m['content'] + '<|im_end|>' }}"
 mark = "{% if m['role'] == 'assistant' %}{% generation %}" + body + "{% endgeneration %}{% else %}" + body + "{% endif %}"
+loop = body + "{% for i in range(400) %}{% endfor %}"   # many steps per message
 last = "{% if loop.last and m['role'] == 'assistant' %}{{ '<think>' }}{% endif %}" + body   # the last turn has a text of its own
 put("plain.jinja", chatml.replace("%s", body + "{{ '\\n' }}"))
 put("marked.jinja", chatml.replace("%s", mark + "{{ '\\n' }}"))
+put("loops.jinja", chatml.replace("%s", loop + "{{ '\\n' }}"))
 put("last.jinja", chatml.replace("%s", last + "{{ '\\n' }}"))
-for t in "plain", "marked", "last":
+for t in "plain", "marked", "last", "loops":
     for d in "short", "agent", "long", "most", "whole":
         put(f"{t}.{d}.yaml", f"base_model: {base}\ndatasets: [{{path: {tmp}/{d}.jsonl}}]\noutput_dir: {tmp}/out\n"
             f"sequence_len: 1000000\nchat_template: {tmp}/{t}.jinja\n")
@@ -92,7 +94,7 @@ for d in short agent $long; do
 done
 wants 0 "tokens with loss" "$AFINAR" data check "$tmp/last.short.yaml"
 wants 1 "a conversation of 16385 messages; at most 16384 are allowed" "$AFINAR" data check "$tmp/plain.most.yaml"
-[ -z "$long" ] || wants 1 "takes too long; split the record" "$AFINAR" data check "$tmp/plain.whole.yaml"
+[ -z "$long" ] || wants 1 "takes too long; split the record" "$AFINAR" data check "$tmp/loops.whole.yaml"
 
 wants 1 "deep.yaml:1: more than 32 levels of nesting" "$AFINAR" train "$tmp/deep.yaml"
 wants 1 "indent.yaml:1: more than 32 levels of nesting" "$AFINAR" train "$tmp/indent.yaml"

@@ -362,7 +362,7 @@ static void compare_limits(row_case *t, int64_t bos, int shorter[2])
     for (size_t i = 0; i < AF_LEN(keep) * AF_LEN(limits); i++) {
         const int64_t limit = limits[i % AF_LEN(limits)];
         t->max_prompt = keep[i / AF_LEN(limits)];
-        if (t->max_prompt > 0)
+        if (t->max_prompt > 0 && test_takes(i + i / AF_LEN(limits)))
             shorter[limit > 0] += compare_limit(t, whole, limit, bos);
     }
     json_decref(whole);

@@ -11,6 +11,7 @@ static const char *const values[] = {
     "[]",   "{}",   "true",   "[1, 2]",     "-9223372036854775808"};
 
 static int tried, refused;
+static size_t keys;
 
 /* Parses and describes; what is refused has one sentence. */
 static void judge(const char *family, const char *key, const char *value, const json_t *config)
@@ -42,7 +43,10 @@ static void each_key(const char *family, const json_t *config, json_t *object)
     while (it) {
         const char *key = json_object_iter_key(it);
         json_t *kept = json_incref(json_object_iter_value(it));
+        keys++; /* under a sanitizer the families that have a key divide its values among them */
         for (size_t i = 0; i < AF_LEN(values); i++) {
+            if (!test_takes(i + keys))
+                continue;
             json_object_iter_set_new(object, it, json_loads(values[i], JSON_DECODE_ANY, NULL));
             judge(family, key, values[i], config);
         }
