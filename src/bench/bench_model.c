@@ -78,8 +78,8 @@ static af_status make_run(af_bench_model *b, af_error *err)
     const bool full = strcmp(b->o->method, "full") == 0;
     /* a mixture: attention alone, as its users do and its peers are measured */
     const char *targets = b->model.own_spec.experts
-                              ? "\nlora_alpha: 32\nlora_target_modules: [q_proj, k_proj, v_proj, "
-                                "o_proj]\n"
+                              ? "\nlora_alpha: 32\nlora_target_modules: "
+                                "'.*\\.(q|k|v|o|q_a|q_b|kv_a|kv_b)_proj(_with_mqa)?'\n"
                               : "\nlora_alpha: 32\nlora_target_linear: true\n";
     char text[1024];
     const int n =

@@ -70,8 +70,10 @@ ATTENTION(_window, 130, (0, 90, 130), .heads = 2, .kv_heads = 2, .head_dim = 80,
 ATTENTION(_full, 97, (0, 65, 97), .heads = 3, .kv_heads = 1, .head_dim = 96)
 ATTENTION(_256, 75, (0, 75), .heads = 2, .kv_heads = 1, .head_dim = 256, .causal = true)
 ATTENTION(_80, 150, (0, 3, 80, 141), .heads = 4, .kv_heads = 1, .head_dim = 80, .causal = true)
-/* rows enough for a choice between kernels */
 ATTENTION(_96, 1030, (0, 520, 520, 1021), .heads = 2, .kv_heads = 1, .head_dim = 96, .causal = true)
+/* rows enough for a choice between kernels, and no head of Hopper's own */
+ATTENTION(_112, 1030, (0, 520, 520, 1021), .heads = 2, .kv_heads = 1, .head_dim = 112,
+          .causal = true)
 /* More work items than multiprocessors, of different lengths, and dead rows: persistent blocks that
  * process several must not mix them up. */
 static void case_attention_many(rec *r)
@@ -90,6 +92,13 @@ ATTENTION(_slide, 1200, (0, 700, 777, 1200), .heads = 3, .kv_heads = 1, .head_di
           .causal = true, .window = 190)
 ATTENTION(_capped, 100, (0, 100), .heads = 2, .kv_heads = 1, .head_dim = 256, .causal = true,
           .softcap = 3)
+ATTENTION(_capped_128, 333, (0, 1, 260, 321), .heads = 4, .kv_heads = 2, .head_dim = 128,
+          .causal = true, .softcap = 3)
+/* Heads of 256, several sequences: steps that only one warpgroup takes, a window, dead rows. */
+ATTENTION(_wide, 640, (0, 301, 302, 302, 621), .heads = 4, .kv_heads = 1, .head_dim = 256,
+          .causal = true, .window = 130)
+ATTENTION(_192, 330, (0, 77, 270, 327), .heads = 4, .kv_heads = 4, .head_dim = 192, .causal = true)
+ATTENTION(_wide_full, 260, (0, 190, 255), .heads = 2, .kv_heads = 2, .head_dim = 256, .softcap = 9)
 /* Capacity for 100 rows, as in generation; runs use fewer. */
 static inline af_tensor *case_generation(rec *r)
 {
@@ -389,7 +398,12 @@ static const test_case cases[] = {
     {"attention_256", case_attention_256, 1e-2},
     {"attention_80", case_attention_80, 1e-2},
     {"attention_96", case_attention_96, 1e-2},
+    {"attention_112", case_attention_112, 1e-2},
+    {"attention_192", case_attention_192, 1e-2},
     {"attention_capped", case_attention_capped, 1e-2},
+    {"attention_capped_128", case_attention_capped_128, 1e-2},
+    {"attention_wide", case_attention_wide, 1e-2},
+    {"attention_wide_full", case_attention_wide_full, 1e-2},
     {"attention_cached", case_attention_cached, 0},
     {"attention_grouped", case_attention_grouped, 0},
     {"attention_pages", case_attention_pages, 0},

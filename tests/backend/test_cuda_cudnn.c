@@ -135,7 +135,7 @@ static void test_own_kernels_never_ask_for_the_library(void **state)
 {
     (void)state;
     af_device *d = open_both(AF_ATTENTION_OWN);
-    run_twice(d, case_attention_96, AF_DTYPE_BF16);
+    run_twice(d, case_attention_112, AF_DTYPE_BF16);
     assert_null(((af_cuda *)d)->dnn);
     close_both(d);
     d = open_both(AF_ATTENTION_AUTO); /* too few rows; a kernel it does not beat */
@@ -156,14 +156,14 @@ static void test_a_choice_is_made_once(void **state)
         own_ms = 1;
         dnn_ms = faster ? 0.5f : 0.93f; /* not enough below the own kernel */
         af_device *d = open_both(AF_ATTENTION_AUTO);
-        run_twice(d, case_attention_96, AF_DTYPE_BF16);
+        run_twice(d, case_attention_112, AF_DTYPE_BF16);
         assert_true(clocked > 0);
         assert_int_equal(dnn_seen.builds, 1);
         const int timed = dnn_seen.runs;
         close_both(d);
         own_ms = faster ? 0.1f : 10; /* now the clock says the opposite */
         d = open_both(AF_ATTENTION_AUTO);
-        run_twice(d, case_attention_96, AF_DTYPE_BF16);
+        run_twice(d, case_attention_112, AF_DTYPE_BF16);
         assert_int_equal(clocked, 0);
         assert_int_equal(dnn_seen.builds, 0);
         assert_int_equal(dnn_seen.reads, faster);
@@ -210,7 +210,7 @@ static void test_a_refusal_leaves_own_kernels(void **state)
     dnn_seen.refuse = 4; /* no engine */
     run_twice(d, case_attention_80, AF_DTYPE_BF16);
     dnn_seen.refuse = 15; /* no such graph */
-    run_twice(d, case_attention_96, AF_DTYPE_BF16);
+    run_twice(d, case_attention_112, AF_DTYPE_BF16);
     assert_int_equal(dnn_seen.runs, 0);
     dnn_seen.refuse = 0;
     close_both(d);
@@ -224,7 +224,7 @@ static void test_a_missing_library_is_an_error_only_when_it_is_asked_for(void **
     af_device *d = open_both(AF_ATTENTION_CUDNN);
     dnn_seen.dead = true;
     CHECK_OK(af_graph_new(&r.g, &err), err);
-    case_attention_96(&r);
+    case_attention_112(&r);
     assert_int_equal(af_graph_prepare(r.g, d, &err), AF_EDEVICE);
     CHECK_MSG(strcmp(err.msg, "attention: cudnn: cudnnCreate failed on Fake GPU") == 0, "%s",
               err.msg);
@@ -233,7 +233,7 @@ static void test_a_missing_library_is_an_error_only_when_it_is_asked_for(void **
     snprintf(path, sizeof path, "%s/afinar", folder);
     CHECK_OK(af_path_remove(path, &err), err);
     af_device_set_attention(d, AF_ATTENTION_AUTO);
-    run_twice(d, case_attention_96, AF_DTYPE_BF16);
+    run_twice(d, case_attention_112, AF_DTYPE_BF16);
     assert_int_equal(dnn_seen.runs, 0);
     close_both(d);
 }

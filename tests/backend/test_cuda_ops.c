@@ -229,8 +229,8 @@ static int dnn_plans(void)
 
 static void test_attention_by_cudnn_agrees_too(void **state)
 {
-    static const char *const names[] = {"attention", "attention_128", "attention_80",
-                                        "attention_96", "block"};
+    static const char *const names[] = {"attention",    "attention_128", "attention_80",
+                                        "attention_96", "attention_112", "block"};
     const how h = {AF_DTYPE_BF16, AF_RECOMPUTE_NONE, 1, true};
     int bad = 0;
     (void)state;
@@ -246,7 +246,7 @@ static void test_attention_by_cudnn_agrees_too(void **state)
             }
     af_device_set_attention(gpu, AF_ATTENTION_AUTO); /* by its own clock */
     for (size_t i = 0; i < AF_LEN(cases); i++)
-        if (strcmp(cases[i].name, "attention_96") == 0 && wanted(&cases[i]))
+        if (strcmp(cases[i].name, "attention_112") == 0 && wanted(&cases[i]))
             bad += compare(&cases[i], h, "auto");
     af_device_set_attention(gpu, AF_ATTENTION_OWN);
     assert_int_equal(bad, 0);

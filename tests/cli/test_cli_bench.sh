@@ -44,6 +44,18 @@ case $line in *"\"shape\": \"$model\""*'"loss": 6.'*) ;; *) fail "another shape,
 message=$("$afinar" bench "$model" --shape tiny 2>&1 || true)
 case $message in *"give either --shape or a model, not both"*) ;; *) fail "prints '$message'" ;; esac
 
+# a mixture with latent attention has no k_proj and v_proj to adapt
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+cat >"$tmp/config.json" <<'JSON'
+{"model_type": "deepseek_v2", "vocab_size": 512, "hidden_size": 64, "intermediate_size": 96, "moe_intermediate_size": 32,
+ "num_hidden_layers": 2, "first_k_dense_replace": 1, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1,
+ "num_attention_heads": 2, "num_key_value_heads": 2, "kv_lora_rank": 32, "q_lora_rank": null, "qk_nope_head_dim": 32,
+ "qk_rope_head_dim": 16, "v_head_dim": 32, "norm_topk_prob": false, "topk_method": "greedy", "rms_norm_eps": 1e-6}
+JSON
+line=$("$afinar" bench "$tmp" --batch 2 --seq 24 --device cpu --threads 2 --seconds 0.025 --dtype f32 --json)
+case $line in *'"loss": 6.'*) ;; *) fail "a mixture with latent attention: $line" ;; esac
+
 message=$("$afinar" bench --shape tiny --device cpu --attention flash 2>&1 || true)
 case $message in *"unknown attention 'flash'; use auto, own or cudnn"*) ;; *) fail "prints '$message'" ;; esac
 

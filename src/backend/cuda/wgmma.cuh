@@ -1,10 +1,10 @@
 /* wgmma.cuh - Hopper's warpgroup MMA (sm_90a): operands in shared memory with the 128-byte
  * swizzle.
  *
- * A tile is [rows][EP] bf16, EP = 64 or 128, kept as EP/64 slabs of [rows][64]: row r of a slab is
- * 128 bytes, its 16-byte pieces permuted by r % 8. Tiles start at multiples of 1024 bytes. The same
- * tile serves as an operand whose inner dimension runs along the columns (desc_k) or along the rows
- * (desc_mn). Accumulators are those of mma.sync for each warp's 16 rows: d[4j + i]. */
+ * A tile is [rows][EP] bf16, kept as slabs of [rows][64]: row r of a slab is 128 bytes, its 16-byte
+ * pieces permuted by r % 8. Tiles start at multiples of 1024 bytes. The same tile serves as an
+ * operand whose inner dimension runs along the columns (desc_k) or along the rows (desc_mn).
+ * Accumulators are those of mma.sync for each warp's 16 rows: d[4j + i]. */
 #ifndef AF_WGMMA_CUH
 #define AF_WGMMA_CUH
 #include "dev.cuh"
@@ -74,13 +74,16 @@ template <int N> DEV void finish(const float (&v)[N], u32 nowhere)
 #define D32                                                                                        \
     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"                                       \
     "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define D40 D32 ",%32,%33,%34,%35,%36,%37,%38,%39"
+#define D48 D40 ",%40,%41,%42,%43,%44,%45,%46,%47"
 #define D64                                                                                        \
     D32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"                        \
         "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
-#define D128                                                                                       \
+#define D96                                                                                        \
     D64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,"                        \
-        "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,"                         \
-        "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,"             \
+        "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
+#define D128                                                                                       \
+    D96 ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,"            \
         "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 
 /* d[64][64] (+)= a b^T, both with the inner dimension along their columns. */
@@ -92,12 +95,27 @@ DEV void wgmma_ss(float (&d)[32], u64 a, u64 b, int add)
                  : F16(d, 0), F16(d, 16)
                  : "l"(a), "l"(b), "r"(add));
 }
-/* d[64][64] += a b: a from registers, b with the inner dimension along its rows. */
+/* d[64][N] += a b: a from registers, b with the inner dimension along its rows. */
 DEV void wgmma_rs(float (&d)[32], const u32 (&a)[4], u64 b)
 {
     asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" D32 "}, "
                  "{%32,%33,%34,%35}, %36, 1, 1, 1, 1;"
                  : F16(d, 0), F16(d, 16)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+
+DEV void wgmma_rs(float (&d)[40], const u32 (&a)[4], u64 b)
+{
+    asm volatile("wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16 {" D40 "}, "
+                 "{%40,%41,%42,%43}, %44, 1, 1, 1, 1;"
+                 : F16(d, 0), F16(d, 16), F4(d, 32), F4(d, 36)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+DEV void wgmma_rs(float (&d)[48], const u32 (&a)[4], u64 b)
+{
+    asm volatile("wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {" D48 "}, "
+                 "{%48,%49,%50,%51}, %52, 1, 1, 1, 1;"
+                 : F16(d, 0), F16(d, 16), F16(d, 32)
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 
@@ -116,6 +134,22 @@ DEV void wgmma_rs(float (&d)[64], const u32 (&a)[4], u64 b)
     asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" D64 "}, "
                  "{%64,%65,%66,%67}, %68, 1, 1, 1, 1;"
                  : F16(d, 0), F16(d, 16), F16(d, 32), F16(d, 48)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+/* d[64][N] += a b, likewise. */
+DEV void wgmma_rs(float (&d)[96], const u32 (&a)[4], u64 b)
+{
+    asm volatile("wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {" D96 "}, "
+                 "{%96,%97,%98,%99}, %100, 1, 1, 1, 1;"
+                 : F16(d, 0), F16(d, 16), F16(d, 32), F16(d, 48), F16(d, 64), F16(d, 80)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+DEV void wgmma_rs(float (&d)[128], const u32 (&a)[4], u64 b)
+{
+    asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" D128 "}, "
+                 "{%128,%129,%130,%131}, %132, 1, 1, 1, 1;"
+                 : F16(d, 0), F16(d, 16), F16(d, 32), F16(d, 48), F16(d, 64), F16(d, 80),
+                   F16(d, 96), F16(d, 112)
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 /* d[64][N] (+)= a b^T: a from registers, b with the inner dimension along its columns. */

@@ -1,6 +1,6 @@
 /* attention_cuda.c - launchers of attention.c. bf16 with aligned heads goes to the tensor cores:
- * attention_sm90*.cu on Hopper for heads of 64 and 128, else attention.cu; other types, odd sizes,
- * and what does not fit the device's shared memory to attention_plain.cu. How rows are cut into
+ * attention_sm90*.cu on Hopper for usual heads, else attention.cu; other types, odd sizes, and what
+ * does not fit the device's shared memory to attention_plain.cu. How rows are cut into
  * tiles is bounded here and found on the device. */
 #include "backend/cuda/driver.h"
 #include "backend/cuda/kernels.h"
@@ -13,6 +13,8 @@ enum {
     WARPS = 4,
     SM90_ROWS = 64, /* of a warpgroup of attention_sm90.cuh */
     SM90_THREADS = 128,
+    SM90_STREAMED = 64,  /* rows of a streamed tile; twice as many in the narrow forward */
+    SM90_HANDED = 64,    /* bytes of barriers of attention_sm90_wide_dkv.cu */
     SM90_BARRIERS = 256, /* bytes, with what lies around them */
     ROW_TILES = 2,       /* AF_MT of the forward */
     PLAIN_ROWS = 32,     /* rows a block of attention_plain.cu owns */
@@ -25,9 +27,9 @@ typedef struct attention_plan {
     int H, K, E;
     bool mma, sm90, softcap;
     int ep, warps, mt, bn; /* padded head; warps; 16-row tiles a warp; streamed rows */
-    int rows;              /* a block owns */
+    int rows, kv_rows;     /* a block owns; kv_rows: in attention_dkv */
     int threads;
-    unsigned shared;
+    unsigned shared, kv_shared;
     int splits; /* blocks that share the query heads of one kv head (dk, dv) */
 } attention_plan;
 
@@ -118,27 +120,49 @@ static bool plan_mma(attention_plan *p, const af_cuda *cu, const af_node *n, boo
 /* Heads that Hopper's warpgroup MMA and copy engine take, if rows are aligned. */
 static bool hopper(const attention_plan *p, const af_cuda *cu)
 {
-    return cu->arch == 90 && cu->drv->tensor_map && !p->softcap && (p->E == 64 || p->E == 128);
+    const int E = p->E;
+    return cu->arch == 90 && cu->drv->tensor_map &&
+           (E == 128 || E == 256 || (!p->softcap && (E == 64 || E == 80 || E == 96 || E == 192)));
 }
 
+/* Heads with kernels of their own for the gradients: attention_sm90_wide_dq.cu and _dkv.cu. */
+static bool wide(int head) { return head > 128; }
 /* Warpgroups of a block that compute: GROUPS of attention_sm90.cuh. */
 static int sm90_groups(int head) { return head == 64 ? 3 : 2; }
+/* Rows a block owns in attention_dkv: OWN of attention_sm90.cuh. */
+static int sm90_kv_rows(int head) { return wide(head) ? SM90_ROWS : sm90_groups(head) * SM90_ROWS; }
+
+/* Bytes for `rows` rows of tiles, and what a kernel keeps besides. */
+static unsigned sm90_shared(int head, int rows, int extra)
+{
+    return (unsigned)(1024 + rows * ((head + 63) / 64 * 128) + extra + SM90_BARRIERS);
+}
 
 /* They take this node, which the tensor cores do. */
 static bool plan_sm90(attention_plan *p, const af_cuda *cu, bool back)
 {
     if (!hopper(p, cu))
         return false;
-    const int row_bytes = p->E * 2, owned = back ? 3 : 2, tiles = back ? 7 : 5;
-    const int groups = sm90_groups(p->E), rows = groups * SM90_ROWS, bn = back ? 64 : 128;
-    const int bytes = 1024 + owned * rows * row_bytes + tiles * bn * row_bytes +
-                      (back ? groups * 4 * bn * 4 : 0) + SM90_BARRIERS;
-    if (bytes > cu->smem_max)
+    const int E = p->E, groups = sm90_groups(E), rows = groups * SM90_ROWS, bn = SM90_STREAMED;
+    attention_plan to = *p;
+    to.ep = E;
+    to.rows = rows;
+    to.kv_rows = sm90_kv_rows(E);
+    to.threads = (groups + 1) * SM90_THREADS;
+    /* rows of all tiles: owned ones, those that results leave through, stages of both streams */
+    if (!back)
+        to.shared = sm90_shared(E, wide(E) ? rows + 4 * bn : 2 * rows + 10 * bn, 0);
+    else if (wide(E))
+        to.shared = sm90_shared(E, 2 * rows + (E > 192 ? 3 : 5) * bn, 0);
+    else
+        to.shared = sm90_shared(E, 3 * rows + 7 * bn, groups * 4 * bn * 4);
+    to.kv_shared = to.shared;
+    if (back && wide(E))
+        to.kv_shared = sm90_shared(E, 2 * to.kv_rows + (E > 192 ? 4 : 6) * bn,
+                                   (to.kv_rows + 4) * bn * 4 + SM90_HANDED);
+    if ((int)AF_MAX(to.shared, to.kv_shared) > cu->smem_max)
         return false;
-    p->shared = (unsigned)bytes;
-    p->ep = p->E;
-    p->rows = rows;
-    p->threads = (groups + 1) * SM90_THREADS;
+    *p = to;
     return true;
 }
 
@@ -164,8 +188,7 @@ static int splits_of(const attention_plan *p, const af_cuda *cu)
 {
     const int heads = p->H / p->K;
     const bool on_hopper = hopper(p, cu);
-    const int64_t blocks =
-        af_rows(p->qkv) / (on_hopper ? sm90_groups(p->E) * SM90_ROWS : p->rows) * p->K;
+    const int64_t blocks = af_rows(p->qkv) / (on_hopper ? sm90_kv_rows(p->E) : p->rows) * p->K;
     int splits = 1;
     if (!p->mma)
         return 1;
@@ -194,37 +217,47 @@ AF_CHECKED static af_status plan_of(attention_plan *p, const af_cuda *cu, const 
     if (!p->mma && !plan_plain(p))
         return af_fail(err, AF_EUNSUPPORTED, "attention on CUDA: a head of %d is larger than %d",
                        p->E, 256);
+    if (!p->sm90) {
+        p->kv_rows = p->rows;
+        p->kv_shared = p->shared;
+    }
     p->splits = splits_of(p, cu);
     return AF_OK;
 }
 
-static af_kernel *kernel(af_cuda *cu, const char *name, const attention_plan *p, bool back)
+static af_kernel *kernel(af_cuda *cu, const char *name, const attention_plan *p, bool back,
+                         bool dkv)
 {
     if (!p->mma)
         return af_cuda_kernel(
             cu, "attention_plain.cu", name,
             af_cuda_text(cu, "AF_T=%s AF_EP=%d", af_cuda_ctype(p->qkv->dtype), p->ep));
+    const char *sm90 = af_cuda_text(cu, "AF_EP=%d AF_SOFTCAP=%d", p->ep, p->softcap);
+    if (p->sm90 && back && wide(p->ep))
+        return af_cuda_kernel(cu, dkv ? "attention_sm90_wide_dkv.cu" : "attention_sm90_wide_dq.cu",
+                              name, sm90);
     if (p->sm90)
-        return af_cuda_kernel(cu, back ? "attention_sm90.cu" : "attention_sm90_fwd.cu", name,
-                              af_cuda_text(cu, "AF_EP=%d", p->ep));
+        return af_cuda_kernel(cu, back ? "attention_sm90.cu" : "attention_sm90_fwd.cu", name, sm90);
     char defines[DEFINES_MAX];
     mma_defines(defines, p, back);
     return af_cuda_kernel(cu, "attention.cu", name, defines);
 }
 
-static int64_t tiles(const attention_plan *p)
+static int64_t tiles(const attention_plan *p, int rows)
 {
-    return af_rows(p->qkv) / p->rows + p->bounds->dim[0]; /* N / rows + S + 1 */
+    return af_rows(p->qkv) / rows + p->bounds->dim[0]; /* N / rows + S + 1 */
 }
 
 /* `heads` pieces of work a tile. On Hopper blocks stay and take piece after piece. */
-static af_launch *launch_tiles(af_cuda *cu, af_node *n, const attention_plan *p, const char *name,
+static af_launch *launch_tiles(af_cuda *cu, af_node *n, const attention_plan *p, bool dkv,
                                int64_t heads)
 {
     const bool back = n->op == AF_OP_ATTENTION_BWD;
-    const int64_t most = AF_MIN((int64_t)cu->sms, heads * tiles(p));
-    return af_cuda_launch(cu, n, kernel(cu, name, p, back), p->sm90 ? most : heads,
-                          p->sm90 ? 1 : tiles(p), 1, p->threads, p->shared);
+    const char *name = dkv ? "attention_dkv" : back ? "attention_dq" : "attention_fwd";
+    const int64_t each = tiles(p, dkv ? p->kv_rows : p->rows);
+    return af_cuda_launch(cu, n, kernel(cu, name, p, back, dkv),
+                          p->sm90 ? AF_MIN((int64_t)cu->sms, heads * each) : heads,
+                          p->sm90 ? 1 : each, 1, p->threads, dkv ? p->kv_shared : p->shared);
 }
 
 static void arg_matrix(af_cuda *cu, af_launch *l, const attention_plan *p, const af_tensor *t)
@@ -256,11 +289,10 @@ static void arg_strides(af_launch *l, const attention_plan *p, int64_t to, const
         af_arg_i64(l, dy->ld);
 }
 
-static void arg_numbers(af_launch *l, const attention_plan *p, const af_node *n)
+static void arg_numbers(af_launch *l, const af_node *n)
 {
     af_arg_f32(l, n->attr.attention.scale);
-    if (!p->sm90)
-        af_arg_f32(l, n->attr.attention.softcap);
+    af_arg_f32(l, n->attr.attention.softcap);
     af_arg_i32(l, n->attr.attention.window);
     af_arg_i32(l, n->attr.attention.causal);
 }
@@ -279,13 +311,13 @@ static af_status attention_prepare(af_cuda *cu, af_graph *g, af_node *n, af_erro
     if (st != AF_OK || af_rows(p.qkv) == 0)
         return st;
     af_dnn_use *dnn = af_attention_offer(cu, n, p.sm90);
-    af_launch *l = launch_tiles(cu, n, &p, "attention_fwd", p.H);
+    af_launch *l = launch_tiles(cu, n, &p, false, p.H);
     af_arg_ptr(l, n->out[0]->data);
     af_arg_ptr(l, n->out[1]->data);
     arg_matrix(cu, l, &p, p.qkv);
     arg_shape(l, &p);
     arg_strides(l, &p, n->out[0]->ld, NULL);
-    arg_numbers(l, &p, n);
+    arg_numbers(l, n);
     af_attention_over(cu, n, dnn, l);
     return AF_OK;
 }
@@ -349,8 +381,7 @@ static void launch_grad(af_cuda *cu, af_node *n, const attention_plan *p, bool d
                         int64_t ld)
 {
     const af_attention_inputs in = af_attention_in(n);
-    af_launch *l = launch_tiles(cu, n, p, dkv ? "attention_dkv" : "attention_dq",
-                                dkv ? p->K * p->splits : p->H);
+    af_launch *l = launch_tiles(cu, n, p, dkv, dkv ? p->K * p->splits : p->H);
     af_arg_ptr(l, to);
     arg_matrix(cu, l, p, p->qkv);
     arg_matrix(cu, l, p, in.dy);
@@ -360,7 +391,7 @@ static void launch_grad(af_cuda *cu, af_node *n, const attention_plan *p, bool d
         af_arg_mat(l, af_mat_of(in.o));
     arg_shape(l, p);
     arg_strides(l, p, ld, in.dy);
-    arg_numbers(l, p, n);
+    arg_numbers(l, n);
     if (dkv) {
         af_arg_i32(l, p->splits);
         af_arg_i64(l, part_elems(p));

@@ -14,18 +14,20 @@
 #include "tma.cuh"
 #include "wgmma.cuh"
 
-/* Defined before: BN; DEPTH_0 and DEPTH_1, stages of the two streams; OWNED, tiles of a piece's own
- * rows. */
-#ifndef AF_EP
-#define AF_EP 128
+/* Defined before: AF_EP, AF_SOFTCAP; BN; DEPTH_0 and DEPTH_1, stages of the two streams; OWNED,
+ * tiles of a piece's own rows; OWN, rows of a piece, where its warpgroups share them; OUT, is there
+ * a tile that results leave through; EXTRA, bytes that a kernel keeps besides; TURNS, do two
+ * warpgroups, which must take as many steps as each other, alternate at the tensor cores. */
+#define GROUPS (AF_EP == 64 ? 3 : 2) /* warpgroups that compute, 64 rows each */
+#ifndef OWN
+#define OWN (GROUPS * 64)
 #endif
-#define GROUPS     (AF_EP == 64 ? 3 : 2) /* warpgroups that compute, 64 rows each */
-#define OWN        (GROUPS * 64)         /* rows of a piece */
 #define KS         (AF_EP / 16)
-#define OACC       (AF_EP / 2) /* accumulators of [64][EP] */
+#define SLABS      ((AF_EP + 63) / 64) /* of a tile; the rest of the last one is not used */
+#define OACC       (AF_EP / 2)         /* accumulators of [64][EP] */
 #define SACC       (BN / 2)
-#define OWN_BYTES  (OWN * AF_EP * 2)
-#define TILE_BYTES (BN * AF_EP * 2)
+#define OWN_BYTES  (OWN * SLABS * 128)
+#define TILE_BYTES (BN * SLABS * 128)
 
 #define USERS   (GROUPS * 128)
 #define THREADS (USERS + 128) /* the last warpgroup fetches */
@@ -54,7 +56,7 @@ DEV int rank_of(int round)
 template <int R> DEV void fetch_rows(u32 tile, const af_map *map, int col, int row0, u32 bar)
 {
 #pragma unroll
-    for (int slab = 0; slab < AF_EP / 64; slab++)
+    for (int slab = 0; slab < SLABS; slab++)
 #pragma unroll
         for (int r = 0; r < R; r += 64)
             fetch_box(tile + slab * (R * 128) + r * 128, map, col + slab * 64, row0 + r, bar);
@@ -64,20 +66,20 @@ enum { ALTERNATE = 1, ROWS_THERE = 3 };
 /* Two warpgroups alternate at the tensor cores: wait for this one, let the other one in. */
 DEV void alternate_wait(int group)
 {
-    if (GROUPS == 2)
+    if (TURNS)
         meet(ALTERNATE + group, USERS);
 }
 DEV void alternate_pass(int group, bool yes)
 {
-    if (GROUPS == 2 && yes)
+    if (TURNS && yes)
         asm volatile("bar.arrive %0, %1;" ::"r"(ALTERNATE + 1 - group), "r"(USERS) : "memory");
 }
 #endif
 
-/* Shared memory: owned tiles, stages of two streams, a tile results leave through, lse and delta of
- * streamed rows for each warpgroup (twice); then barriers, and the piece that is worked on. */
+/* Shared memory: owned tiles, stages of two streams, a tile results leave through, what else a
+ * kernel keeps; then barriers, and the piece that is worked on. */
 struct shared_layout {
-    u32 own[2], tile[2], out, rows, nowhere, own_full, own_free, full[2], free[2], piece;
+    u32 own[2], tile[2], out, extra, nowhere, own_full, own_free, full[2], free[2], piece;
 };
 DEV shared_layout shared_layout_of()
 {
@@ -87,8 +89,8 @@ DEV shared_layout shared_layout_of()
     at.tile[0] = at.own[1] + OWN_BYTES;
     at.tile[1] = at.tile[0] + DEPTH_0 * TILE_BYTES;
     at.out = at.tile[1] + DEPTH_1 * TILE_BYTES;
-    at.rows = at.out + OWN_BYTES;
-    at.nowhere = at.rows + (OWNED - 1) * GROUPS * 4 * BN * 4;
+    at.extra = at.out + OUT * OWN_BYTES;
+    at.nowhere = at.extra + EXTRA;
     at.own_full = at.nowhere + 8;
     at.own_free = at.own_full + 8;
     at.full[0] = at.own_free + 8;
@@ -231,22 +233,62 @@ DEV void fetch_keys(const shared_layout &at, const af_map *qkv, const af_map *do
 }
 #endif
 
-/* The warpgroup's accumulators times f, through its rows of a staging tile, to device memory. */
+/* Words w[0..3] of four lanes, turned: lane i of them gets word i of each. */
+DEV uint4 turn_words(u32 (&w)[4])
+{
+    const bool odd = threadIdx.x % 2, high = threadIdx.x % 4 / 2;
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+        const u32 got = __shfl_xor_sync(FULL, odd ? w[i] : w[i + 1], 1);
+        w[i] = odd ? got : w[i];
+        w[i + 1] = odd ? w[i + 1] : got;
+    }
+    const u32 a = __shfl_xor_sync(FULL, high ? w[0] : w[2], 2);
+    const u32 b = __shfl_xor_sync(FULL, high ? w[1] : w[3], 2);
+    return high ? make_uint4(a, b, w[2], w[3]) : make_uint4(w[0], w[1], a, b);
+}
+/* A warp's accumulators times f (f1: the last eight rows) to row0 and the 15 after it; none from
+ * `end` on. */
+DEV void store_turned(bf16 *dst, i64 ld, const float (&acc)[OACC], float f0, float f1, int row0,
+                      int end)
+{
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const int row = row0 + lane / 4 + half * 8;
+        const float f = half ? f1 : f0;
+        bf16 *to = dst + row * ld + lane % 4 * 8;
+#pragma unroll
+        for (int j = 0; j < AF_EP / 8; j += 4) { /* 8 columns each */
+            u32 w[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int k = 4 * (j + i) + 2 * half;
+                w[i] = pack_bf16(acc[k] * f, acc[k + 1] * f);
+            }
+            const uint4 v = turn_words(w);
+            if (row < end)
+                *(uint4 *)(to + j * 8) = v;
+        }
+    }
+}
+/* The same for all warps of a piece from row0, through a tile where there is one: whole lines are
+ * stored. */
 DEV void store_rows(bf16 *dst, i64 ld, u32 tile, const float (&acc)[OACC], float f0, float f1,
                     int row0, int end)
 {
-    const int lane = threadIdx.x % 32, mine = threadIdx.x / 32 * 16; /* rows of this warp */
+    const int lane = threadIdx.x % 32, mine = threadIdx.x / 32 * 16;
+    if (!OUT) {
+        store_turned(dst, ld, acc, f0, f1, row0 + mine, end);
+        return;
+    }
     __syncwarp();
 #pragma unroll
-    for (int j = 0; j < AF_EP / 8; j++) {
-        const u32 a = pack_bf16(acc[4 * j] * f0, acc[4 * j + 1] * f0);
-        const u32 b = pack_bf16(acc[4 * j + 2] * f1, acc[4 * j + 3] * f1);
-        const int r = mine + lane / 4;
-        asm volatile("st.shared.b32 [%0], %1;" ::"r"(tile + piece_at<OWN>(r, j) + lane % 4 * 4),
-                     "r"(a)
-                     : "memory");
-        asm volatile("st.shared.b32 [%0], %1;" ::"r"(tile + piece_at<OWN>(r + 8, j) + lane % 4 * 4),
-                     "r"(b)
+    for (int i = 0; i < OACC; i += 2) {
+        const int r = mine + lane / 4 + i / 2 % 2 * 8;
+        const float f = i / 2 % 2 ? f1 : f0;
+        asm volatile("st.shared.b32 [%0], %1;" ::"r"(tile + piece_at<OWN>(r, i / 4) + lane % 4 * 4),
+                     "r"(pack_bf16(acc[i] * f, acc[i + 1] * f))
                      : "memory");
     }
     __syncwarp();
@@ -270,6 +312,15 @@ template <int N> DEV void scores(float (&d)[N], u32 own, u32 tile)
     for (int k = 0; k < KS; k++)
         wgmma_ss(d, desc_k<OWN>(own, k), desc_k<BN>(tile, k), k > 0);
 }
+/* Scores as the softmax takes them: times scale, through the soft cap where there is one. Without
+ * one they stay, and their factor has the scale. */
+DEV void cap_scores(float (&s)[SACC], float scale, float softcap)
+{
+#pragma unroll
+    for (int i = 0; i < SACC && AF_SOFTCAP; i++)
+        s[i] = softcap * tanh_exp(s[i] * (scale / softcap));
+}
+DEV float score_scale(float scale) { return AF_SOFTCAP ? 1.0f : scale; }
 /* Scores of keys from k0 that the warp's queries (16 from q0) do not see become -inf; none from
  * `hi` on. */
 DEV void hide_keys(float (&s)[SACC], af_mask mask, int k0, int q0, int hi)

@@ -1,16 +1,25 @@
 /* attention_sm90_fwd.cu - attention on Hopper's warpgroup MMA, bf16, forward.
- * Contract: attention.c; twin: attention_cpu.c. Same results as attention.cu for head sizes 64 and
- * 128 without soft cap; the gradients are attention_sm90.cu. One block per multiprocessor.
+ * Contract: attention.c; twin: attention_cpu.c. Same results as attention.cu; the gradients are
+ * attention_sm90.cu and attention_sm90_wide.cu. One block per multiprocessor.
  *
- * Built with AF_EP (64 or 128). One warpgroup issues its MMAs during the softmax of another. A step
- * issues its scores, then the sums of the step before, and waits for the scores only. On other
- * architectures the kernel is empty. */
-// variants: AF_EP=64,128
-// common: AF_EP=64,128
-#define BN      128 /* keys of a step */
+ * Built with AF_EP, the head, and AF_SOFTCAP (0 or 1). One warpgroup issues its MMAs during the
+ * softmax of another. A step issues its scores, then the sums of the step before, and waits for the
+ * scores only. On other architectures the kernel is empty. */
+// variants: AF_EP=64,80,96,192 AF_SOFTCAP=0 | AF_EP=128,256 AF_SOFTCAP=0,1
+// common: AF_EP=64,128 AF_SOFTCAP=0 | AF_EP=256 AF_SOFTCAP=0,1
+#ifndef AF_EP
+#define AF_EP 128
+#endif
+#ifndef AF_SOFTCAP
+#define AF_SOFTCAP 0
+#endif
+#define BN      (AF_EP > 128 ? 64 : 128) /* keys of a step */
 #define DEPTH_0 2
-#define DEPTH_1 3 /* values are in use for two steps */
+#define DEPTH_1 (AF_EP > 128 ? 2 : 3) /* values are in use for two steps */
 #define OWNED   1
+#define OUT     (AF_EP <= 128)
+#define TURNS   (AF_EP > 64 && AF_EP <= 128)
+#define EXTRA   0
 #include "attention_sm90.cuh"
 
 #if SM90
@@ -59,7 +68,8 @@ DEV void end_softmax(float (&inv)[2], const float (&top)[2], const float (&sum)[
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     attention_fwd(bf16 *o, float *lse, const __grid_constant__ af_map qkv, const int *bounds, int S,
-                  int N, int H, int K, long long ldo, float scale, int window, int causal)
+                  int N, int H, int K, long long ldo, float scale, float softcap, int window,
+                  int causal)
 {
 #if SM90
     const af_mask mask = {causal, window};
@@ -67,7 +77,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const shared_layout at = shared_layout_of();
     if (!computes(at, group, [&] { fetch_keys(at, &qkv, &qkv, bounds, S, N, H, K, mask); }))
         return;
-    const float factor = scale * LOG2E;
+    const float factor = score_scale(scale) * LOG2E;
     u32 tile_no = 0, pieces = 0;
     for (;;) {
         const af_piece t = next_piece(at, pieces);
@@ -93,6 +103,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             pin(s);
             release(at, 0, tile_no);
             own_done(at, steps == 1);
+            cap_scores(s, scale, softcap);
             hide_keys(s, mask, t.lo, q0, t.hi);
             online_softmax(s, top, sum, keep, factor);
             pack_operand(p, s);
@@ -116,6 +127,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             pin(s);
             release(at, 0, now);
             own_done(at, step + 1 == steps);
+            cap_scores(s, scale, softcap);
             hide_keys(s, mask, t.lo + step * BN, q0, t.hi);
             online_softmax(s, top, sum, keep, factor);
             finish(sum, at.nowhere);
@@ -142,7 +154,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             pass_over(at, tile_no + step);
         tile_no += t.steps;
         float inv[2];
-        end_softmax(inv, top, sum, scale, lse, lane, qa, t.to, H, t.head);
+        end_softmax(inv, top, sum, score_scale(scale), lse, lane, qa, t.to, H, t.head);
         store_rows(o + (i64)t.head * AF_EP, ldo, at.out, acc, inv[0], inv[1], t.at, t.to);
     }
 #endif
