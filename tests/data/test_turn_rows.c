@@ -135,6 +135,17 @@ static void test_answers_that_continue_a_turn(void **state)
         "{{ m.content }}</s>{% set ns.open = false %}{% endif %}{% endfor %}{% if ns.open and not "
         "messages[-1].tool_calls %}</s>{% endif %}{% if add_generation_prompt and not ns.open %}"
         "<bot>{% endif %}";
+    static const char after[] = /* the text of an answer comes after what its tools said */
+        "{% set ns = namespace(open=false) %}{% for m in messages %}{% if m.role == 'assistant' %}"
+        "{% if not ns.open %}<bot>{% endif %}{% set ns.open = true %}{% for t in m.tool_calls or "
+        "[] "
+        "%}<call>{{ t.function.arguments.a }}<tool>{% endfor %}{% if m.tool_calls and "
+        "loop.nextitem %}"
+        "{{ loop.nextitem.content }};{% endif %}{{ m.content }}{% elif m.role == 'user' %}{% if "
+        "ns.open %}</s>"
+        "{% endif %}<user>{{ m.content }}</s>{% set ns.open = false %}{% endif %}{% endfor %}"
+        "{% if ns.open and messages[-1].content %}</s>{% endif %}"
+        "{% if add_generation_prompt and not ns.open %}<bot>{% endif %}";
     data_case c;
     (void)state;
     case_open(&c);
@@ -147,6 +158,9 @@ static void test_answers_that_continue_a_turn(void **state)
     check(&c, inside, "", USER("p") "," CALLS("x") "," TOOL("42") "," BOT("B"),
           "<user>p</s><bot>[<call>1<tool>]42;[B</s>]\n");
     warned(&c, "message 2: the chat template leaves out its \"reasoning_content\"");
+    check(&c, after, "",
+          USER("p") "," SAYS("x") "," TOOL("42") "," SAYS("y") "," TOOL("7") "," BOT("B"),
+          "<user>p</s><bot>[<call>1<tool>]42;x[<call>1<tool>]7;y[B</s>]\n");
     /* but not over what a tool said */
     write_case(&c, continues, "", USER("p") "," BOT("A") "," TOOL("42") "," BOT("B"));
     case_refused(&c, case_preview(&c),

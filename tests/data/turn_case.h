@@ -86,6 +86,9 @@ static inline void warned(const data_case *c, const char *what)
     "{\"role\": \"assistant\", \"reasoning_content\": \"" t "\", \"content\": null, "              \
     "\"tool_calls\": [{\"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": "    \
     "\"{\\\"a\\\": 1}\"}}]}"
+#define SAYS(t)                                                                                    \
+    "{\"role\": \"assistant\", \"content\": \"" t "\", \"tool_calls\": [{\"type\": \"function\", " \
+    "\"function\": {\"name\": \"f\", \"arguments\": {\"a\": 1}}}]}"
 #define TOOL(r) "{\"role\": \"tool\", \"content\": \"" r "\"}"
 
 /* Thoughts after the last question alone, as Qwen3 shows them. */

@@ -7,7 +7,8 @@
  * answer may continue its turn. */
 #include "data/render/mask_work.h"
 
-af_status af_other_answer(const af_mask_work *w, size_t i, uint64_t *at)
+/* Where the whole would differ with another text in place of the answer's, or of its calls, too. */
+static af_status other_text(const af_mask_work *w, size_t i, bool calls, uint64_t *at)
 {
     const json_t *m = af_mask_message(w, i);
     const char *content = json_string_value(json_object_get(m, "content"));
@@ -15,12 +16,17 @@ af_status af_other_answer(const af_mask_work *w, size_t i, uint64_t *at)
     uint64_t len = 0;
     json_t *answer = json_pack("{s:s,s:s,s:O*}", "role", "assistant", "content",
                                content && *content == '$' ? "%" : "$", "tool_calls",
-                               json_object_get(m, "tool_calls"));
+                               calls ? NULL : json_object_get(m, "tool_calls"));
     const af_status st = af_other_message(w, i, answer, &text, &len);
     if (st == AF_OK)
         *at = af_common_prefix(w->out->text, w->out->len, text, len);
     free(text);
     return st;
+}
+
+af_status af_other_answer(const af_mask_work *w, size_t i, uint64_t *at)
+{
+    return other_text(w, i, false, at);
 }
 
 /* Texts of the first n messages: with the generation prompt, without it, with another turn. */
@@ -122,6 +128,14 @@ static af_status inexact_start(const af_mask_work *w, size_t i, uint64_t same, a
         goto done;
     }
     AF_TRY(af_other_answer(w, i, &answer));
+    if (answer > same && json_object_get(af_mask_message(w, i), "tool_calls")) {
+        uint64_t call = 0; /* before the text, in templates of Gemma 4 */
+        af_error ignored = {0};
+        af_mask_work quiet = *w;
+        quiet.err = &ignored; /* a template may refuse results without calls */
+        if (other_text(&quiet, i, true, &call) == AF_OK && closes(w, &p, call))
+            answer = call;
+    }
     if (answer <= same &&
         (closes(w, &p, answer) || strcmp(af_mask_role(w, i - 1), "assistant") == 0)) {
         out->start = answer;
