@@ -49,6 +49,21 @@ static af_tensor *build_activation(fastcheck *c)
                              : af_silu(c->g, x);
 }
 
+/* Values with one of their row, and groups that are rounded. (Of a parameter: what is rounded must
+ * not differ in a digit.) */
+static af_tensor *build_groups(fastcheck *c)
+{
+    af_graph *g = c->g;
+    af_tensor *x = fc_rows(c, c->shape[1]), *p = fc_param(c, "p", 7, c->shape[1]);
+    af_tensor *most = af_max(g, p, 1, true), *scale = af_exp(g, most);
+    af_tensor *y = af_div(g, af_mul(g, af_sub(g, p, most), scale), af_add(g, scale, scale));
+    af_tensor *rounded = af_fake_quant(g, p, c->variant ? 8 : 4, -1, c->variant == 1);
+    y = af_sum(g, af_sub(g, y, rounded), 0, false);
+    if (c->type != AF_DTYPE_F32)
+        y = af_cast(g, y, c->type);
+    return af_mul(g, af_sub(g, x, af_max(g, x, 1, true)), y);
+}
+
 static af_tensor *build_rmsnorm_add(fastcheck *c)
 {
     af_tensor *x = fc_rows(c, c->shape[1]), *r = fc_rows(c, c->shape[1]), *sum;
@@ -220,6 +235,10 @@ static void test_binary(void **state)
 {
     (void)state, each("binary", build_binary, 2, (fastcheck){0});
 }
+static void test_groups(void **state)
+{
+    (void)state, each("groups", build_groups, 2, (fastcheck){0});
+}
 static void test_rope(void **state)
 {
     (void)state;
@@ -271,6 +290,7 @@ int main(void)
         cmocka_unit_test(test_rmsnorm_add),
         cmocka_unit_test(test_glu),
         cmocka_unit_test(test_binary),
+        cmocka_unit_test(test_groups),
         cmocka_unit_test(test_rope),
         cmocka_unit_test(test_embedding),
         cmocka_unit_test(test_update),

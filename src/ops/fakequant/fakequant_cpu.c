@@ -1,48 +1,28 @@
 /* fakequant_cpu.c - the twins of fakequant.c. */
 #include "ops/common/twin.h"
+#include "ops/fakequant/grid.h"
 
-#include <math.h>
-
-typedef struct grid {
-    double scale, zero, low, high; /* y = scale * (clamp(round(x / scale) + zero) - zero) */
-} grid;
-
-static grid grid_of(const af_node *n, int64_t from, int64_t to)
+static af_grid grid_of(const af_node *n, int64_t from, int64_t to)
 {
-    const double levels = (double)(1 << n->attr.fake_quant.bits);
     double min = 0, max = 0;
     for (int64_t i = from; i < to; i++) {
         min = fmin(min, af_ld(n->in[0], i));
         max = fmax(max, af_ld(n->in[0], i));
     }
-    grid q = {.scale = 1};
-    if (n->attr.fake_quant.symmetric) {
-        q.low = -levels / 2;
-        q.high = levels / 2 - 1;
-        if (fmax(max, -min) > 0)
-            q.scale = fmax(max, -min) / q.high;
-    } else {
-        q.high = levels - 1;
-        if (max > min)
-            q.scale = (max - min) / q.high;
-        q.zero = rint(-min / q.scale);
-    }
-    return q;
+    return af_grid_of(n->attr.fake_quant.bits, n->attr.fake_quant.symmetric, min, max);
 }
 
 static void fake_quant_run(const af_node *n, af_cpu *cpu)
 {
     (void)cpu;
     const af_tensor *x = n->in[0];
+    uint8_t *mask = n->out[1]->data;
     const int64_t group = n->attr.fake_quant.group, count = af_live_count(x);
     const int64_t len = group > 0 ? group : group < 0 ? af_last(x) : count;
     for (int64_t from = 0; from < count; from += len) {
-        const grid q = grid_of(n, from, from + len);
-        for (int64_t i = from; i < from + len; i++) {
-            const double code = rint(af_ld(x, i) / q.scale) + q.zero;
-            af_st(n->out[0], i, q.scale * (fmin(fmax(code, q.low), q.high) - q.zero));
-            ((uint8_t *)n->out[1]->data)[i] = code >= q.low && code <= q.high;
-        }
+        const af_grid q = grid_of(n, from, from + len);
+        for (int64_t i = from; i < from + len; i++)
+            af_st(n->out[0], i, af_grid_round(&q, af_ld(x, i), &mask[i]));
     }
 }
 

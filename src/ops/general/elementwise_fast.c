@@ -1,5 +1,6 @@
 /* elementwise_fast.c - the elementwise ops a step of a language model runs on: add and mul of equal
- * shapes or with a row, gradient accumulation, embedding rows, bias gradients. */
+ * shapes or with a row, all four with a value per row, gradient accumulation, embedding rows, bias
+ * gradients. */
 #include "ops/common/cpu_fast.h"
 #include "ops/common/twin.h"
 
@@ -50,6 +51,44 @@ static void binary_run(const af_node *n, af_cpu *cpu)
     j.D = af_same_shape(n->in[0], n->in[1]) ? 0 : af_last(n->out[0]);
     const int64_t span = j.D ? j.D : SPAN;
     af_pool_run(cpu->pool, (j.count + span - 1) / span, binary_pieces, &j);
+}
+
+/* Equal shapes, or a value per row: y[r][i] = a[r][i] op b[r], all f32. */
+static void row_pieces(void *arg, int64_t from, int64_t to, int share)
+{
+    (void)share;
+    const elementwise_job *j = arg;
+    const af_binary_kind kind = j->n->attr.binary.kind;
+    const bool one = af_last(j->n->in[1]) != j->D;
+    const int64_t step = AF_MAX(SPAN / j->D, INT64_C(1));
+    for (int64_t r = from * step; r < AF_MIN(to * step, j->count / j->D); r++) {
+        const float *a = (const float *)j->n->in[0]->data + r * j->D;
+        const float *b = (const float *)j->n->in[1]->data + (one ? r : r * j->D);
+        float *y = (float *)j->n->out[0]->data + r * j->D;
+        for (int64_t i = 0; i < j->D; i++) {
+            const float v = b[one ? 0 : i];
+            y[i] = kind == AF_BINARY_ADD   ? a[i] + v
+                   : kind == AF_BINARY_SUB ? a[i] - v
+                   : kind == AF_BINARY_MUL ? a[i] * v
+                                           : a[i] / v;
+        }
+    }
+}
+
+static void rows_run(const af_node *n, af_cpu *cpu)
+{
+    elementwise_job j = {n, af_fast_get(), NULL, af_live_count(n->out[0]), af_last(n->out[0])};
+    const int64_t step = AF_MAX(SPAN / j.D, INT64_C(1));
+    af_pool_run(cpu->pool, (j.count / j.D + step - 1) / step, row_pieces, &j);
+}
+
+/* Of live rows only where both are: one value per row of the batch. */
+static bool fits_rows(const af_node *n)
+{
+    const af_tensor *a = n->in[0], *b = n->in[1], *y = n->out[0];
+    const bool f32 = a->dtype == AF_DTYPE_F32 && b->dtype == AF_DTYPE_F32 && y->dtype == a->dtype;
+    const bool one = b->ndim == y->ndim && af_last(b) == 1 && af_count(b) == af_rows(y);
+    return f32 && af_last(y) > 0 && af_same_shape(a, y) && (one || af_same_shape(b, y));
 }
 
 static uint64_t binary_work(const af_node *n, int threads)
@@ -149,7 +188,8 @@ static uint64_t pieces_work(const af_node *n, int threads)
     return (uint64_t)threads * 3 * SPAN * sizeof(float);
 }
 
-static const af_cpu_op binary_op = {binary_run, binary_work}, accum_op = {accum_run, pieces_work},
+static const af_cpu_op rows_op = {rows_run, NULL}, binary_op = {binary_run, binary_work},
+                       accum_op = {accum_run, pieces_work},
                        embedding_op = {embedding_run, embedding_work},
                        dbias_op = {dbias_run, pieces_work};
 
@@ -158,7 +198,7 @@ const af_cpu_op *af_binary_fast(const af_node *n)
     const bool kind = n->attr.binary.kind == AF_BINARY_ADD || n->attr.binary.kind == AF_BINARY_MUL;
     const bool shape = af_same_shape(n->in[0], n->out[0]) &&
                        (af_same_shape(n->in[1], n->out[0]) || is_row(n->in[1], n->out[0]));
-    return kind && shape && af_fast_all(n) ? &binary_op : NULL;
+    return kind && shape && af_fast_all(n) ? &binary_op : fits_rows(n) ? &rows_op : NULL;
 }
 const af_cpu_op *af_accum_fast(const af_node *n)
 {
