@@ -97,6 +97,7 @@ static af_status open_parts(af_loader *ld, const char *path, af_error *err)
     ld->reader->headless = ld->o.headless;
     ld->reader->vocab = ld->o.vocab;
     ld->reader->labels = ld->o.labels;
+    ld->reader->rope = ld->o.rope;
     ld->reader->label_seed = ld->o.label_seed;
     ld->reader->no_values = ld->o.outline;
     ld->reader->train_base = ld->o.train_base;

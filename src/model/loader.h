@@ -35,6 +35,7 @@ typedef struct af_loader_opts {
     bool train_base;       /* weights that are rounded when they are used come as they are stored */
     bool untie;  /* a tied head becomes a tensor of its own (modules_to_save trains one of them) */
     bool on_cpu; /* which computes with blocks of every type; a GPU not with those of codec_iq1.c */
+    const struct af_rope_change *rope; /* other rotary positions, or NULL; borrowed */
     bool headless; /* a folder without a head opens, with the embedding in its place */
 } af_loader_opts;
 

@@ -55,11 +55,12 @@ typedef struct af_model_reader {
     af_weights *vocab_weights; /* an adapter's, owned: its whole embedding and head are read */
     bool train_base;           /* weights that are rounded when they are used come as stored */
     bool no_values;            /* rows that are not stored are zeros: nothing is read */
-    int64_t labels;            /* a head `score` of so many rows; 0 = as the model is */
-    uint64_t label_seed;       /* of its first values, where the model has none */
-    bool keep_tied;            /* set by who reads adapters to write adapters */
-    bool may_resize;           /* set by who can write another vocabulary, or another head */
-    bool resized; /* the adapter has another vocabulary: config, tensors and spec have that */
+    const struct af_rope_change *rope; /* other rotary positions, or NULL; borrowed */
+    int64_t labels;                    /* a head `score` of so many rows; 0 = as the model is */
+    uint64_t label_seed;               /* of its first values, where the model has none */
+    bool keep_tied;                    /* set by who reads adapters to write adapters */
+    bool may_resize; /* set by who can write another vocabulary, or another head */
+    bool resized;    /* the adapter has another vocabulary: config, tensors and spec have that */
     bool warned_nonfinite;
 
     /* After matching. */

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/word.h"
+#include "format/config/config_rope.h"
 #include "format/weights/bnb_state.h"
 #include "model/arch/arch_disk.h"
 #include "model/arch/arch_list.h"
@@ -563,6 +564,7 @@ af_status af_model_reader_match(af_model_reader *in, af_error *err)
     if (!in->has_config)
         AF_TRY(af_model_config(&in->config, in->path, err));
     in->has_config = true;
+    AF_TRY(af_rope_change_config(&in->config, in->rope, err));
     in->config.quant.trained = in->train_base && in->config.quant.online;
     if (!in->stored_vocab)
         af_reader_vocab_set(in);

@@ -239,6 +239,53 @@ static void test_every_tokenizer_file_is_changed(void **state)
     af_arena_clear(&arena);
 }
 
+/* The loss of a run of two steps with rate 0, whose weights are those it began with. */
+static double loss_of(const char *base, const char *keys, const char *out)
+{
+    char run[128], path[160], text[1200], *rows;
+    uint64_t size;
+    af_error err = {0};
+    af_train_result result;
+    snprintf(run, sizeof run, "%s/run.yaml", dir);
+    snprintf(text, sizeof text,
+             "base_model: %s\noutput_dir: %s/%s\ndatasets: [{path: %s/tokens/records.jsonl, type: "
+             "tokens}]\nadapter: full\nlearning_rate: 0\nmax_steps: 2\nbf16: false\nthreads: 2\n"
+             "sequence_len: 600\n%s",
+             base, dir, out, golden_dir(), keys);
+    CHECK_OK(af_file_write(run, text, strlen(text), &err), err);
+    CHECK_OK(af_train(run, NULL, 0, NULL, &result, &err), err);
+    snprintf(path, sizeof path, "%s/%s/metrics.jsonl", dir, out);
+    CHECK_OK(af_file_read(&rows, &size, path, 1 << 24, &err), err);
+    json_t *row = json_loadb(rows, strcspn(rows, "\n"), 0, NULL);
+    const double loss = number(row, "loss");
+    json_decref(row);
+    free(rows);
+    return loss;
+}
+
+/* What is trained with other positions has them in its config, and opens with them. */
+static void test_rope_scaling_is_part_of_the_result(void **state)
+{
+    (void)state;
+    char base[512], out[128], path[160];
+    snprintf(base, sizeof base, "%s/models/qwen2", golden_dir());
+    snprintf(out, sizeof out, "%s/yarn", dir);
+    const double yarn = loss_of(base, "rope_scaling: yarn\n", "yarn");
+    snprintf(path, sizeof path, "%s/config.json", out);
+    json_t *c = json_load_file(path, 0, NULL), *rope = json_object_get(c, "rope_parameters");
+    assert_int_equal(json_integer_value(json_object_get(c, "max_position_embeddings")), 768);
+    assert_string_equal(json_string_value(json_object_get(rope, "rope_type")), "yarn");
+    assert_true(number(rope, "factor") == 3 && number(rope, "rope_theta") == 1e6);
+    assert_true(number(rope, "original_max_position_embeddings") == 256);
+    json_decref(c);
+    assert_true(loss_of(out, "", "again") == yarn);
+    assert_true(loss_of(base,
+                        "overrides_of_model_config: {rope_scaling: {type: yarn, factor: 3, "
+                        "original_max_position_embeddings: 256}}\n",
+                        "map") == yarn);
+    assert_true(loss_of(base, "", "plain") != yarn);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -246,6 +293,7 @@ int main(void)
         cmocka_unit_test(test_a_tied_head_with_an_adapter),
         cmocka_unit_test(test_a_trained_embedding_goes_on),
         cmocka_unit_test(test_every_tokenizer_file_is_changed),
+        cmocka_unit_test(test_rope_scaling_is_part_of_the_result),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

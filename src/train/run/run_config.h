@@ -82,7 +82,7 @@ typedef struct af_run_config {
     const char *override; /* where keys outside the file come from: "command line" */
     /* model */
     const char *base_model, *chat_template, *chat_template_path;
-    const af_yaml *special_tokens, *chat_template_kwargs;
+    const af_yaml *special_tokens, *chat_template_kwargs, *rope_scaling;
     const char *eos_token, *pad_token;
     af_strings tokens, add_special_tokens;
     bool resize_to_32x, setup_chat_format;

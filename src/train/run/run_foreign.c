@@ -133,8 +133,8 @@ static const foreign_group groups[] = {
      "ms_hub_token om_hub_token use_auth_token token hf_token"},
     {IDLE, "see 'afinar merge', 'afinar export' and 'afinar quantize'",
      "export_* merge_lora merge_adapter merge_method gradio_* lora_out_dir"},
-    {IDLE, "the start of PiSSA has at least 6 power steps, and what is saved is always converted",
-     "pissa_iter pissa_convert"},
+    {IDLE, "what is saved is always converted", "pissa_convert"},
+    {IDLE, "only 'pissa_init' reads it", "pissa_iter"},
     {IDLE, "no code of a model is ever run", "trust_remote_code"},
     {IDLE, "it is read from the model's folder",
      "model_type tokenizer_type type_of_model processor_type base_model_config cls_model_config "
@@ -255,7 +255,7 @@ static const foreign_group groups[] = {
      "nvfp4_* dsv4_* gemma4_fp8_nonexpert gemma4_nf4_nonexpert nonexpert_quantization "
      "use_onebitllms quantization_device_map quant_method awq hqq_config kt_*"},
     {REFUSED, "the model is trained as its config says",
-     "rope_scaling overrides_of_model_config overrides_of_model_kwargs model_config model_kwargs "
+     "overrides_of_model_config overrides_of_model_kwargs model_config model_kwargs "
      "model_init_kwargs shift_attn s2_attention scaling_softmax scaling_softmax_* use_pose pose_* "
      "block_diag_attn xpos_rope landmark_attention tokenizer_config tokenizer_name_or_path "
      "tokenizer_name"},

@@ -303,6 +303,10 @@ const af_key af_keys[] = {
     {"sequence_len", I64(sequence_len), 2, AF_SEQUENCE_UNLIMITED, "2048",
      "maximum tokens per row; 16777216 = no limit",
      {"cutoff_len", "max_seq_length", "max_length"}, 0},
+    {"rope_scaling", TREE(rope_scaling), 0, 0, NULL,
+     "train with longer positions: linear, dynamic, yarn or llama3 with a factor by sequence_len, "
+     "or a map as config.json has it",
+     {0}, 0},
     {"sample_packing", BOOL(packing), 0, 0, "false",
      "put several records into one row, each with its own attention", {"packing", "neat_packing"},
      0},

@@ -59,7 +59,6 @@ static const struct {
 } values[] = {
     {"quantization_bit", "4", "load_in_4bit", "true"},
     {"quantization_bit", "8", "load_in_8bit", "true"},
-    {"pissa_init", "true", "peft_init_lora_weights", "pissa_niter_16"},
     {"pissa_init", "false", NULL, NULL},
     {"warmup_type", "linear", NULL, NULL},
     {"threshold_mode", "rel", NULL, NULL}, /* of reduce_lr_on_plateau */
@@ -446,6 +445,35 @@ static bool names_adapter(const af_yaml *root)
     return named;
 }
 
+/* Axolotl: keys over those of the model's config, of which this one is read. */
+static bool translate_rope(af_translation *t, int i, af_status *st)
+{
+    const af_yaml *n = t->root->item[i];
+    if ((!is(t->root->key[i], "overrides_of_model_config") &&
+         !is(t->root->key[i], "model_config")) ||
+        n->kind != AF_YAML_MAP || n->count != 1 || !is(n->key[0], "rope_scaling"))
+        return false;
+    *st = af_translate_put(t, "rope_scaling", t->root->key_line[i], n->item[0]);
+    return true;
+}
+
+/* LLaMA-Factory: the start with so many power iterations, with -1 the exact decomposition. */
+static bool translate_pissa(af_translation *t, int i, af_status *st)
+{
+    const af_yaml *init = af_yaml_get(t->root, "pissa_init");
+    const int64_t n = af_translate_whole(t->root, "pissa_iter", 16);
+    const int line = t->root->key_line[i];
+    char text[40] = "pissa";
+    if (!init || !af_translate_says(init, "true") || strncmp(t->root->key[i], "pissa_i", 7) != 0)
+        return false;
+    if (n != -1)
+        snprintf(text, sizeof text, "pissa_niter_%" PRId64, n);
+    if (t->root->item[i] == init)
+        *st =
+            af_translate_put(t, "peft_init_lora_weights", line, af_translate_scalar(t, line, text));
+    return true;
+}
+
 static af_status translate_entry(af_translation *t, int i)
 {
     const char *key = t->root->key[i];
@@ -472,8 +500,9 @@ static af_status translate_entry(af_translation *t, int i)
         return put_loftq(t, i);
     if (is(key, "load_in_4bit") && is_loftq(af_yaml_get(t->root, "peft")))
         return AF_OK; /* there it says how the base is loaded, before it is changed */
-    if (translate_state(t, i, &st) || af_mlx_translate(t, i, &st) ||
-        af_swift_translate(t, i, &st) || af_unsloth_translate(t, i, &st))
+    if (translate_state(t, i, &st) || translate_rope(t, i, &st) || translate_pissa(t, i, &st) ||
+        af_mlx_translate(t, i, &st) || af_swift_translate(t, i, &st) ||
+        af_unsloth_translate(t, i, &st))
         return st;
     if (af_yaml_get(t->root, "gamma_beta_ratio") && is(key, "sft_weight"))
         return af_translate_put(t, "cpo_alpha", line, n);

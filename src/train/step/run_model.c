@@ -332,7 +332,9 @@ static af_status resolve(af_run_model *m, const af_run_config *run, af_error *er
     const af_status st = af_model_resolve_whole(&m->path, run->base_model, err);
     if (st != AF_OK)
         return af_fail_prefix(st, err, "%s", af_run_key_loc(run, "base_model", at, sizeof at));
-    const af_status made = af_run_tokens_open(&m->tokens, run, m->path, err);
+    af_status made = af_run_tokens_open(&m->tokens, run, m->path, err);
+    if (made == AF_OK)
+        made = af_run_rope_open(&m->rope, run, m->path, err);
     m->texts = m->tokens.dir ? m->tokens.dir : m->path;
     return made;
 }
@@ -350,6 +352,15 @@ static af_status label_key(const af_run_model *m, af_status st, af_error *err)
     if (st == AF_OK || strcmp(err->subject, "labels") != 0)
         return st;
     return af_fail_prefix(st, err, "%s", af_run_key_loc(m->run, "num_labels", at, sizeof at));
+}
+
+static af_status check_rope(const af_run_model *m, af_error *err)
+{
+    char at[300];
+    return !m->rope.scaling || m->spec->ropes > 0
+               ? AF_OK
+               : af_fail(err, AF_EUSAGE, "%s: rope_scaling: '%s' has no rotary positions",
+                         af_run_key_loc(m->run, "rope_scaling", at, sizeof at), m->run->base_model);
 }
 
 static af_status open_loader(af_run_model *m, bool outline, af_error *err)
@@ -377,10 +388,12 @@ static af_status open_loader(af_run_model *m, bool outline, af_error *err)
         .quant_mode = AF_QUANT_SHADOW,
         .on_cpu = m->device && af_device_is_cpu(m->device),
         .outline = outline,
+        .rope = m->rope.scaling ? &m->rope : NULL,
         .train_base = af_method_trains_base(r),
     };
     AF_TRY(label_key(m, af_loader_open(&m->loader, m->path, &o, err), err));
     m->spec = af_loader_spec(m->loader);
+    AF_TRY(check_rope(m, err));
     if (m->spec->labels && !af_run_scores(r))
         AF_TRY(af_fail(err, AF_EUSAGE,
                        "%s: '%s' is a model that classifies: set task_type: SEQ_CLS (or 'rl: "
@@ -391,6 +404,8 @@ static af_status open_loader(af_run_model *m, bool outline, af_error *err)
         AF_TRY(af_fail_nomem(err, "labels", 0));
     if (af_loader_is_grown(m->loader))
         AF_TRY(af_run_tokens_fit(&m->tokens, m->path, m->spec->vocab, err));
+    if (m->rope.scaling && af_method_trains_base(r)) /* the result has it in its config.json */
+        AF_TRY(af_run_tokens_rope(&m->tokens, m->path, &m->rope, err));
     m->texts = m->tokens.dir ? m->tokens.dir : m->path;
     AF_TRY(af_method_check_base(r, af_loader_config(m->loader), err));
     AF_TRY(af_trained_choose(&m->trained, r, m->spec, &m->arena, err));
@@ -447,6 +462,7 @@ static af_status read_config(af_run_model *m, af_error *err)
 {
     af_status st = AF_OK;
     AF_TRY(af_model_config(&m->config, m->path, err));
+    AF_TRY(af_rope_change_config(&m->config, m->rope.scaling ? &m->rope : NULL, err));
     AF_TRY(af_method_check_base(m->run, &m->config, err));
     m->config.vocab_size = AF_MAX(m->config.vocab_size, m->tokens.vocab);
     AF_TRY(af_start_labels(&m->label_opts, m->run, m->path, &m->arena, err));
@@ -454,6 +470,7 @@ static af_status read_config(af_run_model *m, af_error *err)
     AF_TRY(af_model_spec_init(&m->own_spec, &m->config, err));
     m->has_own_spec = true;
     m->spec = &m->own_spec;
+    AF_TRY(check_rope(m, err));
     m->plain = m->compute == AF_DTYPE_BF16 ? AF_DTYPE_BF16 : m->config.dtype;
     st = af_trained_choose(&m->trained, m->run, m->spec, &m->arena, err);
 done:
@@ -514,6 +531,7 @@ void af_run_model_close(af_run_model *m)
     af_map_close(&m->frozen);
     af_arena_clear(&m->arena);
     af_run_tokens_close(&m->tokens);
+    af_run_rope_close(&m->rope);
     free(m->path);
     free(m->dtype);
     *m = (af_run_model){0};

@@ -6,6 +6,7 @@
 #include "train/run/freeze.h"
 #include "train/run/run_config.h"
 #include "train/step/capture.h"
+#include "train/step/run_rope.h"
 #include "train/step/run_tokens.h"
 
 enum { AF_FROZEN_ALIGN = 64, AF_ZERO_MAX = 3 /* the highest zero_stage */ };
@@ -17,6 +18,7 @@ typedef struct af_run_model {
     const char *labels;       /* of a model that classifies, as JSON (af_run_label_text); or NULL */
     af_label_opts label_opts; /* the same, count 0 = it does not classify; names: arena or run */
     af_run_tokens tokens;
+    af_rope_change rope;         /* of rope_scaling; empty = the model's */
     struct af_comm *comm;        /* the other ranks; NULL = none. Borrowed */
     struct af_comm_device *gpus; /* their GPUs; NULL: what is shared passes through the host */
     int rank, ranks, zero_stage; /* of how many (a plan has no comm); what is split over them */

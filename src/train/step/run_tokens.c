@@ -287,6 +287,13 @@ done:
     return st;
 }
 
+af_status af_run_tokens_rope(af_run_tokens *t, const char *model, const af_rope_change *r,
+                             af_error *err)
+{
+    const af_status st = t->dir ? AF_OK : make_dir(t, model, NULL, err);
+    return st == AF_OK ? af_rope_change_file(t->dir, r, err) : st;
+}
+
 void af_run_tokens_close(af_run_tokens *t)
 {
     if (t->root)

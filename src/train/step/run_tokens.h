@@ -2,6 +2,7 @@
 #ifndef AF_RUN_TOKENS_H
 #define AF_RUN_TOKENS_H
 
+#include "format/config/config_rope.h"
 #include "format/tokenizer/token_edit.h"
 #include "model/adapter.h"
 #include "train/run/run_config.h"
@@ -21,6 +22,9 @@ AF_CHECKED af_status af_run_tokens_open(af_run_tokens *t, const af_run_config *r
 /* The vocabulary of `model` gets this many rows: config.json of the folder says so. */
 AF_CHECKED af_status af_run_tokens_fit(af_run_tokens *t, const char *model, int64_t rows,
                                        af_error *err);
+/* config.json of the folder has this rope_scaling. */
+AF_CHECKED af_status af_run_tokens_rope(af_run_tokens *t, const char *model,
+                                        const af_rope_change *r, af_error *err);
 void af_run_tokens_close(af_run_tokens *t);
 
 /* trainable_token_indices of the run file into the settings of its adapter; without that key, the
