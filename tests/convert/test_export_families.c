@@ -256,6 +256,62 @@ static void test_folded_multipliers(void **state)
     json_decref(j);
 }
 
+/* Text models of Qwen's multimodal ones have architectures of their own, for images next to them;
+ * config.json wraps that of the golden. */
+static void check_multimodal(const char *golden, const char *whole, const char *type,
+                             const char *arch, const int32_t sections[4])
+{
+    char path[2 * PATH], to[PATH], key[PATH];
+    af_error err = {0};
+    af_convert_report *r = NULL;
+    af_verify_result v = {0};
+    af_gguf *g = NULL;
+    af_hf_config c = {0};
+    scratch_dir d = scratch_new();
+    snprintf(path, sizeof path, "%s/models/%s/config.json", golden_dir(), golden);
+    json_t *text = read_json(path);
+    json_object_set_new(text, "model_type", json_string(type));
+    json_object_set_new(json_object_get(text, "rope_parameters"), "mrope_section",
+                        json_pack("[iii]", sections[0], sections[1], sections[2]));
+    json_t *j = json_pack("{s:s, s:o, s:{s:[ii]}}", "model_type", whole, "text_config", text,
+                          "vision_config", "deepstack_visual_indexes", 0, 1);
+    CHECK_OK(af_json_write(d.path, "config.json", j, &err), err);
+    snprintf(path, sizeof path, "%s/models/%s/model.safetensors", golden_dir(), golden);
+    join(to, sizeof to, d.path, "model.safetensors");
+    char *whole_path = realpath(path, NULL);
+    assert_int_equal(symlink(whole_path, to), 0);
+    free(whole_path);
+    join(to, sizeof to, d.path, "x.gguf");
+    const af_export_opts o = {.type = "f32", .threads = 1};
+    CHECK_OK(af_export(d.path, to, &o, &r, &v, &err), err); /* reads it back, and compares */
+    CHECK_OK(af_gguf_open(&g, to, &err), err);
+    const af_gguf_str name = af_gguf_string(g, "general.architecture");
+    CHECK_MSG(name.len == strlen(arch) && memcmp(name.at, arch, name.len) == 0, "%s", whole);
+    snprintf(key, sizeof key, "%s.rope.dimension_sections", arch);
+    const af_gguf_kv *kv = af_gguf_find_kv(g, key);
+    assert_true(kv && kv->count == 4);
+    for (uint64_t i = 0; i < 4; i++)
+        assert_int_equal(af_gguf_item_int(kv, i), sections[i]);
+    snprintf(key, sizeof key, "%s.n_deepstack_layers", arch);
+    assert_int_equal(af_gguf_int(g, key, 0), strcmp(arch, "qwen2vl") == 0 ? 0 : 2);
+    CHECK_OK(af_hf_config_from_gguf(&c, g, &err), err);
+    assert_string_equal(c.gguf, arch);
+    af_hf_config_clear(&c);
+    af_gguf_close(g);
+    af_convert_report_free(r);
+    json_decref(j);
+    scratch_free(&d);
+}
+
+static void test_text_of_multimodal_models(void **state)
+{
+    (void)state;
+    check_multimodal("qwen2_tiny", "qwen2_vl", "qwen2_vl_text", "qwen2vl",
+                     (const int32_t[]){1, 1, 0, 0});
+    check_multimodal("qwen3_tiny", "qwen3_vl", "qwen3_vl_text", "qwen3vl",
+                     (const int32_t[]){2, 1, 1, 0});
+}
+
 /* A Conv1D would be read as another matrix. */
 static void test_turned_matrices_are_not_packed(void **state)
 {
@@ -395,6 +451,7 @@ int main(void)
                                        cmocka_unit_test(test_changed_families),
                                        cmocka_unit_test(test_rotated_rows_are_interleaved),
                                        cmocka_unit_test(test_folded_multipliers),
+                                       cmocka_unit_test(test_text_of_multimodal_models),
                                        cmocka_unit_test(test_hostile_metadata),
                                        cmocka_unit_test(test_turned_matrices_are_not_packed)};
     return cmocka_run_group_tests(tests, NULL, NULL);

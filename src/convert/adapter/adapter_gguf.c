@@ -207,7 +207,7 @@ af_status af_adapter_gguf_write(const af_adapter *a, const char *name, const cha
     af_status st = AF_OK;
     af_gguf_writer *w = NULL;
     char title[256];
-    const char *arch = a->spec->arch->gguf;
+    const char *arch = a->spec->gguf;
     const double alpha = common_alpha(a);
     if (!arch)
         return af_fail(err, AF_EUNSUPPORTED,

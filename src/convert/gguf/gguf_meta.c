@@ -381,7 +381,7 @@ static void part_phi3(char *title, size_t size, const char *dir)
 af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s, const af_hf_config *c,
                            const char *dir, int file_type, af_error *err)
 {
-    meta_writer p = {.w = w, .arch = s->arch->gguf, .err = err};
+    meta_writer p = {.w = w, .arch = s->gguf, .err = err};
     char title[256], label[32];
     const bool gemma = strncmp(p.arch, "gemma", 5) == 0;
     const bool latent = s->latent.kv_lora_rank > 0, gemma4 = strcmp(p.arch, "gemma4") == 0;
@@ -432,6 +432,7 @@ af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s, const af_h
     put_family(&p, s, c);
     put_dense(&p, s, c);
     af_meta_put_state(&p, s, c);
+    af_meta_put_positions(&p, s, c);
     if (p.st == AF_OK)
         p.st = af_gguf_put_u32(w, "general.file_type", (uint32_t)file_type, err);
     if (p.st == AF_OK)

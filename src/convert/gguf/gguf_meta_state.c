@@ -18,19 +18,6 @@ void af_meta_put_kv_heads(meta_writer *p, const af_model_spec *s)
                                   AF_GGUF_I32, heads, (uint64_t)s->layers, p->err);
 }
 
-/* Which positions (time, height, width) rotate which dimensions: of text, all three are the same.
- */
-static void put_rope_sections(meta_writer *p, const af_hf_config *c)
-{
-    enum { SECTIONS = 4 };
-    int32_t n[SECTIONS] = {11, 11, 10};
-    const json_t *rope = json_object_get(af_config_own(c->raw), "rope_parameters");
-    const json_t *own = json_object_get(rope, "mrope_section");
-    for (size_t i = 0; own && i < SECTIONS; i++)
-        n[i] = (int32_t)json_integer_value(json_array_get(own, i));
-    put_array(p, "rope.dimension_sections", AF_GGUF_I32, n, SECTIONS);
-}
-
 static void put_ssm(meta_writer *p, const af_state_keys *k)
 {
     put_u32(p, "ssm.conv_kernel", k->conv_kernel);
@@ -94,7 +81,7 @@ static void put_nemotron(meta_writer *p, const af_model_spec *s)
                      s->state.step_min);
 }
 
-static void put_delta_net(meta_writer *p, const af_model_spec *s, const af_hf_config *c)
+static void put_delta_net(meta_writer *p, const af_model_spec *s)
 {
     uint8_t state[AF_CONFIG_LAYERS_MAX];
     int every = 0;
@@ -105,8 +92,6 @@ static void put_delta_net(meta_writer *p, const af_model_spec *s, const af_hf_co
     put_ssm(p, &s->state);
     put_array(p, "attention.recurrent_layers", AF_GGUF_BOOL, state, s->layers);
     put_u32(p, "full_attention_interval", every ? every : s->layers + 1);
-    if (strncmp(p->arch, "qwen35", 6) == 0)
-        put_rope_sections(p, c);
 }
 
 static void put_kda(meta_writer *p, const af_state_keys *k)
@@ -132,7 +117,7 @@ void af_meta_put_state(meta_writer *p, const af_model_spec *s, const af_hf_confi
         put_u32(p, "expert_gating_func", SIGMOID);
     }
     if (strncmp(p->arch, "qwen35", 6) == 0 || strcmp(p->arch, "qwen3next") == 0)
-        put_delta_net(p, s, c);
+        put_delta_net(p, s);
     if (s->state.channels)
         put_kda(p, &s->state);
     if (strncmp(p->arch, "nemotron_h", 10) == 0)
@@ -152,4 +137,41 @@ void af_meta_put_state(meta_writer *p, const af_model_spec *s, const af_hf_confi
         put_ssm(p, &s->state);
         put_bool(p, "rope.scaling.finetuned", c->no_rope == NULL); /* its word for rope */
     }
+}
+
+/* Which positions (time, height, width) rotate which dimensions: of text, all three are the same.
+ * And the layers of Qwen3-VL that images are added to. */
+void af_meta_put_positions(meta_writer *p, const af_model_spec *s, const af_hf_config *c)
+{
+    enum { SECTIONS = 4 };
+    static const struct {
+        const char *arch;
+        int32_t sections[SECTIONS]; /* where the config has none */
+    } known[] = {{"qwen35", {11, 11, 10}},
+                 {"qwen35moe", {11, 11, 10}},
+                 {"qwen2vl", {16, 24, 24}},
+                 {"qwen3vl", {24, 20, 20}},
+                 {"qwen3vlmoe", {24, 20, 20}}};
+    const json_t *text = af_config_own(c->raw), *rope = json_object_get(text, "rope_parameters");
+    rope = rope ? rope : json_object_get(text, "rope_scaling");
+    const json_t *own = json_object_get(rope, "mrope_section");
+    const int half = s->rope[0].rotary_dim / 2;
+    for (size_t k = 0; k < AF_LEN(known); k++) {
+        int32_t n[SECTIONS];
+        int64_t sum = 0;
+        if (strcmp(p->arch, known[k].arch) != 0)
+            continue;
+        for (size_t i = 0; i < SECTIONS; i++) {
+            n[i] = own ? (int32_t)json_integer_value(json_array_get(own, i)) : known[k].sections[i];
+            sum += n[i];
+        }
+        if (sum != half) /* a model with narrow heads, where llama.cpp would stop */
+            for (int i = 0; i < SECTIONS; i++)
+                n[i] = i < 3 ? (half + 2 - i) / 3 : 0;
+        put_array(p, "rope.dimension_sections", AF_GGUF_I32, n, SECTIONS);
+    }
+    const json_t *deep =
+        json_object_get(json_object_get(c->raw, "vision_config"), "deepstack_visual_indexes");
+    if (strncmp(p->arch, "qwen3vl", 7) == 0)
+        put_u32(p, "n_deepstack_layers", deep ? (int64_t)json_array_size(deep) : 3);
 }

@@ -56,6 +56,8 @@ static inline void put_array(meta_writer *p, const char *suffix, af_gguf_type ty
 
 /* What families with state layers have: gguf_meta_state.c. */
 void af_meta_put_state(meta_writer *p, const af_model_spec *s, const af_hf_config *c);
+/* Of models whose positions have several axes. */
+void af_meta_put_positions(meta_writer *p, const af_model_spec *s, const af_hf_config *c);
 /* Layers without keys and values have none of their heads. */
 void af_meta_put_kv_heads(meta_writer *p, const af_model_spec *s);
 #endif

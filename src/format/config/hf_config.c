@@ -432,6 +432,7 @@ static af_status read_object(af_hf_config *c, const json_t *root, const char *na
     const char *whole = json_string_value(json_object_get(root, "model_type"));
     c->whole = af_arena_strdup(&c->arena, c->nested && whole ? whole : "");
     c->model_type = f->same ? f->same : c->model_type;
+    c->gguf = c->nested && f->same ? f->gguf : NULL;
     c->architecture = af_arena_strdup(&c->arena, first ? first : "");
     c->labels = count_labels(&s, root, first ? first : "");
     c->transformers_version = af_config_str(&s, &c->arena, "transformers_version", "");

@@ -187,6 +187,7 @@ typedef struct af_hf_config {
     bool from_gguf;
     bool nested;        /* this is the text part of a multimodal model */
     const char *whole;  /* the model_type of that; "" when it is not nested */
+    const char *gguf;   /* its architecture in GGUF; NULL = that of the text model alone */
     bool tie_open;      /* its config does not say whether the head is tied: by what is stored */
     struct json_t *raw; /* the whole config.json, for carrying through; NULL from GGUF */
     af_arena arena;     /* owns everything above */

@@ -458,6 +458,29 @@ static const char *class_of(const char *model_type)
     return "";
 }
 
+/* Families that share an architecture with that of their name, `f`. */
+static const af_family *family_of(gguf_source *s, const af_family *f)
+{
+    if (strcmp(s->arch, "llama") == 0 && get_int(s, "expert_count", 0) > 0)
+        f = af_family_find("mixtral"); /* which is llama with experts there */
+    if (strcmp(s->arch, "olmo2") == 0 && get_int(s, "attention.sliding_window", 0) > 0)
+        f = af_family_find("olmo3");
+    if (strcmp(s->arch, "granitemoe") == 0 &&
+        get_int(s, "expert_shared_feed_forward_length", 0) > 0)
+        f = af_family_find("granitemoeshared");
+    if (strcmp(s->arch, "granite_swa") == 0 && get_int(s, "expert_count", 0) > 0)
+        f = af_family_find("granitemoe_swa");
+    if (strcmp(s->arch, "glm4moe") == 0 && is_solar_open(s))
+        f = af_family_find("solar_open");
+    if (strcmp(s->arch, "granitehybrid") == 0 && is_bamba(s))
+        f = af_family_find("bamba");
+    if (strcmp(s->arch, "mamba") == 0 && af_gguf_bool(s->g, "mamba.ssm.dt_b_c_rms", false))
+        f = af_family_find("falcon_mamba");
+    if (is_latent(s))
+        f = af_family_find(latent_family(s));
+    return f;
+}
+
 static af_status fill(af_hf_config *c, const af_gguf *g, af_error *err)
 {
     af_status st = AF_OK;
@@ -469,23 +492,11 @@ static af_status fill(af_hf_config *c, const af_gguf *g, af_error *err)
     if (!f)
         return af_fail(err, AF_EUNSUPPORTED, "general.architecture '%.64s' is not supported%s",
                        s.arch, af_family_names(s.arch, true, (char[AF_FAMILY_NAMES]){0}));
-    if (strcmp(s.arch, "llama") == 0 && get_int(&s, "expert_count", 0) > 0)
-        f = af_family_find("mixtral"); /* which is llama with experts there */
-    if (strcmp(s.arch, "olmo2") == 0 && get_int(&s, "attention.sliding_window", 0) > 0)
-        f = af_family_find("olmo3");
-    if (strcmp(s.arch, "granitemoe") == 0 &&
-        get_int(&s, "expert_shared_feed_forward_length", 0) > 0)
-        f = af_family_find("granitemoeshared");
-    if (strcmp(s.arch, "granite_swa") == 0 && get_int(&s, "expert_count", 0) > 0)
-        f = af_family_find("granitemoe_swa");
-    if (strcmp(s.arch, "glm4moe") == 0 && is_solar_open(&s))
-        f = af_family_find("solar_open");
-    if (strcmp(s.arch, "granitehybrid") == 0 && is_bamba(&s))
-        f = af_family_find("bamba");
-    if (strcmp(s.arch, "mamba") == 0 && af_gguf_bool(g, "mamba.ssm.dt_b_c_rms", false))
-        f = af_family_find("falcon_mamba");
-    if (is_latent(&s))
-        f = af_family_find(latent_family(&s));
+    f = family_of(&s, f);
+    if (f->same) { /* the text model of a multimodal one */
+        c->gguf = f->gguf;
+        f = af_family_find(f->same);
+    }
     c->from_gguf = true;
     c->model_type = f->model_type;
     c->architecture = class_of(f->model_type);

@@ -471,6 +471,7 @@ enum { AF_CONV_PIECES = 3, AF_DISK_DIMS = 4 };
 
 typedef struct af_model_spec {
     const af_arch *arch;
+    const char *gguf;                      /* its architecture in GGUF; NULL = it has none */
     int64_t vocab, width, ffn, expert_ffn; /* V D F, and F of an expert */
     int64_t embed_width;                   /* of the embedding and what the head reads: D, or P */
     int64_t expert_width;                  /* what goes into an expert: D, or less */

@@ -230,6 +230,7 @@ af_status af_model_spec_init(af_model_spec *out, const af_hf_config *c, af_error
     AF_TRY(fill_layers(&s, c, err));
     if (s.arch->fill)
         AF_TRY(s.arch->fill(&s, c, err));
+    s.gguf = c->gguf ? c->gguf : s.arch->gguf;
     AF_TRY(check_mixers(&s, err));
     AF_TRY(af_list_model(&s, c, err));
     *out = s;

@@ -5,8 +5,8 @@
 #include <jansson.h>
 
 #define QWEN2_VL(type)                                                                             \
-    .model_type = type, .same = "qwen2", .act = "silu", .eps = 1e-5, .theta = 1e6,                 \
-    .sliding = AF_SLIDING_UPPER
+    .model_type = type, .same = "qwen2", .gguf = "qwen2vl", .act = "silu", .eps = 1e-5,            \
+    .theta = 1e6, .sliding = AF_SLIDING_UPPER
 
 /* Shares of the chosen experts always add up to one, or do so unless the config says otherwise. */
 static void vl_moe_keys(af_config_source *s, af_hf_config *c)
@@ -101,6 +101,7 @@ const af_family af_families_inside[] = {
     {QWEN2_VL("qwen2_5_vl"), .whole = true},
     {.model_type = "qwen2_5_omni_text",
      .same = "qwen2",
+     .gguf = "qwen2vl",
      .act = "silu",
      .eps = 1e-6,
      .theta = 1e6,
@@ -108,12 +109,14 @@ const af_family af_families_inside[] = {
      .tied = true},
     {.model_type = "qwen3_vl_text",
      .same = "qwen3",
+     .gguf = "qwen3vl",
      .act = "silu",
      .eps = 1e-6,
      .theta = 5e5,
      .head_dim = 128},
     {.model_type = "qwen3_vl_moe_text",
      .same = "qwen3_moe",
+     .gguf = "qwen3vlmoe",
      .act = "silu",
      .eps = 1e-6,
      .theta = 5e5,
