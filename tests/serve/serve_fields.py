@@ -235,6 +235,8 @@ def check_ollama(s):
     check(show["model_info"]["qwen2.context_length"] == 256 and "completion" in show["capabilities"], "show: %s" % show)
     vectors = [d["embedding"] for d in s.post("/v1/embeddings", input=["a", "b"])[1]["data"]]
     check(s.post("/api/embed", input=["a", "b"])[1]["embeddings"] == vectors and s.post("/api/embeddings", prompt="b")[1]["embedding"] == vectors[1], "embeddings")
+    code, r = s.post("/api/embeddings", prompt=["a", "b"])
+    check(code == 400 and "prompt" in r["error"], "two prompts of /api/embeddings: %s" % r)
     for word, status, body in (("model 'x'", 404, {"model": "x"}), ("mirostat", 400, {"options": {"mirostat": 1}}), ("images", 400, {"messages": [dict(HI[0], images=["a"])]}),
                                ("format", 400, {"format": 3}), ("think", 400, {"think": 3})):
         code, r = s.post("/api/chat", **dict({"messages": HI}, **body))

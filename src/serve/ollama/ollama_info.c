@@ -125,6 +125,14 @@ static af_status read_input(af_embedding_task *e, const json_t *body, af_error *
                        : st;
 }
 
+/* /api/embeddings has one. */
+static af_status read_prompt(af_embedding_task *e, const json_t *body, af_error *err)
+{
+    if (!json_is_string(af_value(body, "prompt")))
+        return af_fail_subject(err, AF_EUSAGE, "prompt", "'prompt' is not a text");
+    return read_input(e, body, err);
+}
+
 static void out_vector(af_embedding_task *e)
 {
     for (int64_t i = 0; i < e->dimensions; i++)
@@ -174,6 +182,6 @@ void af_api_ollama_embed(af_api *a, af_httpd_call *c, const json_t *body)
 
 void af_api_ollama_embeddings(af_api *a, af_httpd_call *c, const json_t *body)
 {
-    static const af_embedding_use use = {"prompt", read_input, out_vector, close_old};
+    static const af_embedding_use use = {"prompt", read_prompt, out_vector, close_old};
     embed(a, c, body, &use);
 }
