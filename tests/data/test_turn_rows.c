@@ -114,7 +114,7 @@ static void test_turns_of_other_roles(void **state)
     check(&c, opened, "roles_to_train: [assistant, tool]",
           USER("p") "," CALLS("y") "," TOOL("r") "," USER("q") "," THINKS("x", "A"),
           "<s>u:p</s><s>a:{T[y}!1</s>]\n"
-          "<s>u:p</s><s>a:!1</s><s>t:r</s><s>u:q</s><s>a:{T[x}A</s>]\n");
+          "<s>u:p</s><s>a:!1</s><s>t:[r</s>]<s>u:q</s><s>a:{T[x}A</s>]\n");
     case_close(&c);
 }
 
@@ -138,12 +138,10 @@ static void test_answers_that_continue_a_turn(void **state)
     static const char after[] = /* the text of an answer comes after what its tools said */
         "{% set ns = namespace(open=false) %}{% for m in messages %}{% if m.role == 'assistant' %}"
         "{% if not ns.open %}<bot>{% endif %}{% set ns.open = true %}{% for t in m.tool_calls or "
-        "[] "
-        "%}<call>{{ t.function.arguments.a }}<tool>{% endfor %}{% if m.tool_calls and "
-        "loop.nextitem %}"
-        "{{ loop.nextitem.content }};{% endif %}{{ m.content }}{% elif m.role == 'user' %}{% if "
-        "ns.open %}</s>"
-        "{% endif %}<user>{{ m.content }}</s>{% set ns.open = false %}{% endif %}{% endfor %}"
+        "[] %}<call>{{ t.function.arguments.a }}<tool>{% endfor %}{% if m.tool_calls and "
+        "loop.nextitem %}{{ loop.nextitem.content }};{% endif %}{{ m.content }}"
+        "{% elif m.role == 'user' %}{% if ns.open %}</s>{% endif %}<user>{{ m.content }}</s>{% set "
+        "ns.open = false %}{% endif %}{% endfor %}"
         "{% if ns.open and messages[-1].content %}</s>{% endif %}"
         "{% if add_generation_prompt and not ns.open %}<bot>{% endif %}";
     data_case c;
@@ -377,6 +375,24 @@ static void test_keys_have_rows_of_their_own(void **state)
     case_close(&c);
 }
 
+/* Turns of tools before the last question, where the template shows earlier turns otherwise. */
+static void test_trained_tools_before_the_last_question(void **state)
+{
+    data_case c;
+    (void)state;
+    case_open(&c);
+    write_model(&c);
+    check(&c, closed, "roles_to_train: [tool]",
+          USER("p") "," CALLS("x") "," TOOL("r") "," THINKS("y", "A") "," USER("q") "," CALLS(
+              "z") "," TOOL("s") "," BOT("B"),
+          "<s>u:p</s><s>a:!1</s><s>t:[r</s>]<s>a:A</s><s>u:q</s><s>a:{Tz}!1</s><s>t:[s</"
+          "s>]<s>a:{T}B</s>\n");
+    check(&c, closed, "roles_to_train: [tool]\ntrain_on_eos: none",
+          USER("p") "," CALLS("x") "," TOOL("!1") "," BOT("!1") "," USER("q") "," BOT("B"),
+          "<s>u:p</s><s>a:!1</s><s>t:[!1]</s><s>a:!1</s><s>u:q</s><s>a:{T}B</s>\n");
+    case_close(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -394,6 +410,7 @@ int main(void)
         cmocka_unit_test(test_the_end_after_the_end),
         cmocka_unit_test(test_the_form_of_calls),
         cmocka_unit_test(test_contents_in_parts),
+        cmocka_unit_test(test_trained_tools_before_the_last_question),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

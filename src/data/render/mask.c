@@ -184,7 +184,7 @@ static af_status other_span(const af_mask_work *w, size_t i, af_turn_span *out)
     if (i > 0)
         AF_TRY(af_prefix_compare(w, i, AF_PREFIX_TURNS, 0, &before));
     AF_TRY(af_prefix_compare(w, i + 1, AF_PREFIX_TURNS, 0, &with));
-    const af_span place = {before.at, AF_MAX(with.at, before.at)};
+    af_span place = {before.at, AF_MAX(with.at, before.at)};
     const json_t *content = json_object_get(af_mask_message(w, i), "content");
     const char *c = json_is_string(content) ? json_string_value(content) : "";
     uint64_t n = json_is_string(content) ? json_string_length(content) : 0;
@@ -194,6 +194,8 @@ static af_status other_span(const af_mask_work *w, size_t i, af_turn_span *out)
         c++;
         n--;
     }
+    if (n && af_find_last(w->out->text, place.begin, place.end, c, n) == UINT64_MAX)
+        AF_TRY(af_content_place(w, i, c, n, &place));
     af_span eot = {place.end, place.end};
     (void)af_find_eot(w->s, w->out->text, place.begin, place.end, &eot);
     uint64_t at = af_find_last(w->out->text, place.begin, place.end, c, n);

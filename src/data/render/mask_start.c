@@ -5,6 +5,7 @@
  * Where it departs before that, the generation prompt comes right before the answer; in a row that
  * ends with the answer, the text of the prompt then replaces what is before it. An answer after an
  * answer may continue its turn. */
+#define _GNU_SOURCE /* memmem */
 #include "data/render/mask_work.h"
 
 /* Where the whole would differ with another text in place of the answer's, or of its calls, too. */
@@ -27,6 +28,64 @@ static af_status other_text(const af_mask_work *w, size_t i, bool calls, uint64_
 af_status af_other_answer(const af_mask_work *w, size_t i, uint64_t *at)
 {
     return other_text(w, i, false, at);
+}
+
+/* The end of the first end-of-turn token in [from, to), or from. */
+static uint64_t next_eot(const af_mask_work *w, uint64_t from, uint64_t to)
+{
+    const char *text = w->out->text, *first = NULL;
+    uint64_t end = from;
+    for (int k = 0; k < w->s->eots && from < to; k++) {
+        const uint64_t n = strlen(w->s->eot[k]);
+        const char *at = memmem(text + from, to - from, w->s->eot[k], n);
+        if (at && (!first || at < first)) {
+            first = at;
+            end = (uint64_t)(at - text) + n;
+        }
+    }
+    return end;
+}
+
+/* Where the row differs with another message i: bytes before and after that are the same. */
+static af_status differs(const af_mask_work *w, size_t i, bool bare, uint64_t *head, uint64_t *tail)
+{
+    af_error ignored = {0};
+    af_mask_work quiet = *w;
+    char *text = NULL;
+    uint64_t len = 0;
+    const json_t *old = af_mask_message(w, i);
+    const char *content = json_string_value(json_object_get(old, "content"));
+    json_t *m = bare ? json_pack("{s:O}", "role", json_object_get(old, "role"))
+                     : json_copy((json_t *)(uintptr_t)old);
+    json_object_set_new(m, "content", json_string(content && *content == '$' ? "%" : "$"));
+    quiet.err = &ignored; /* a template may refuse another text */
+    const af_status st = af_other_message(&quiet, i, m, &text, &len);
+    *head = *tail = 0;
+    if (st == AF_OK) {
+        const uint64_t all = w->out->len;
+        *head = af_common_prefix(w->out->text, all, text, len);
+        while (*tail < AF_MIN(all, len) - *head &&
+               w->out->text[all - *tail - 1] == text[len - *tail - 1])
+            ++*tail;
+    }
+    free(text);
+    return st == AF_ENOMEM ? af_fail(w->err, st, "%s", ignored.msg) : AF_OK;
+}
+
+af_status af_content_place(const af_mask_work *w, size_t i, const char *c, uint64_t n, af_span *out)
+{
+    af_status st = AF_OK;
+    uint64_t head, tail, next = w->out->len;
+    AF_TRY(differs(w, i, false, &head, &tail));
+    const uint64_t all = w->out->len, from = head - AF_MIN(head, n);
+    const uint64_t at = af_find_last(w->out->text, from, AF_MIN(all - tail + n, all), c, n);
+    if (at == UINT64_MAX)
+        return AF_OK;
+    if (i + 1 < w->messages)
+        AF_TRY(differs(w, i + 1, true, &next, &tail));
+    *out = (af_span){at, next_eot(w, at + n, next)};
+done:
+    return st;
 }
 
 /* Texts of the first n messages: with the generation prompt, without it, with another turn. */

@@ -96,6 +96,12 @@ typedef struct af_turn_span {
  */
 AF_CHECKED af_status af_turn_start(const af_mask_work *w, size_t i, af_turn_span *out, bool *exact);
 
+/* Where the row shows the content c (n bytes) of message i, a turn that is not an answer, and where
+ * its end-of-turn token ends: around the place where the row differs with another content. *out
+ * stays as it is where there is none. */
+AF_CHECKED af_status af_content_place(const af_mask_work *w, size_t i, const char *c, uint64_t n,
+                                      af_span *out);
+
 /* Where the whole would differ if message i had another answer: what the template writes before
  * it (a system text of its own, the header) is not the answer. */
 AF_CHECKED af_status af_other_answer(const af_mask_work *w, size_t i, uint64_t *at);
