@@ -47,7 +47,7 @@ foreach(source ${AF_TESTS})
     set_tests_properties(${name} PROPERTIES ENVIRONMENT "${AF_TEST_ENV}" TIMEOUT 1800 SKIP_RETURN_CODE 77)
 endforeach()
 target_link_options(test_alloc_each PRIVATE -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc)
-target_link_options(test_publish PRIVATE -Wl,--wrap=fsync,--wrap=rename)
+target_link_options(test_publish PRIVATE -Wl,--wrap=fsync,--wrap=rename,--wrap=renameat2)
 # libyaml keeps its stacks when one of them cannot be made
 set_property(TEST test_alloc_each APPEND PROPERTY ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0")
 # Under the sanitizers `make test` leaves out what runs for long and reaches no code that others do not: whole runs whose

@@ -414,14 +414,16 @@ static af_status move_file(const swap *s, new_file *f, bool back, af_error *err)
     const char *from = back ? f->place : f->temp, *to = back ? f->temp : f->place;
     if (!back)
         AF_TRY(af_dir_make(f->sub, err));
-    if (f->replaces && renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) == 0)
+    if (!f->replaces) /* what has appeared there meanwhile stays */
+        st = af_path_move(from, to, err);
+    else if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) != 0) {
+        if (errno != EINVAL && errno != ENOSYS)
+            st = fail_errno(err, "replace", to);
+        else if (rename(from, to) != 0)
+            st = fail_errno(err, "rename to", to);
+    }
+    if (st == AF_OK)
         f->done = !back;
-    else if (f->replaces && errno != EINVAL && errno != ENOSYS)
-        st = fail_errno(err, "replace", to);
-    else if (rename(from, to) == 0)
-        f->done = !back;
-    else
-        st = fail_errno(err, "rename to", to);
     if (st == AF_OK && !back && strcmp(f->sub, s->o->dir) != 0)
         st = af_dir_sync(f->sub, err);
 done:

@@ -16,6 +16,8 @@ int __real_fsync(int fd);
 int __real_rename(const char *from, const char *to);
 int __wrap_fsync(int fd);
 int __wrap_rename(const char *from, const char *to);
+int __real_renameat2(int a, const char *from, int b, const char *to, unsigned flags);
+int __wrap_renameat2(int a, const char *from, int b, const char *to, unsigned flags);
 
 static const char *full_after;
 static bool is_full;
@@ -33,6 +35,23 @@ int __wrap_rename(const char *from, const char *to)
 {
     errno = ENOSPC;
     return is_full ? -1 : __real_rename(from, to);
+}
+
+/* Where set: somebody else's file is there first. */
+static const char *appears;
+
+int __wrap_renameat2(int a, const char *from, int b, const char *to, unsigned flags)
+{
+    if (is_full)
+        errno = ENOSPC;
+    if (appears && strcmp(to, appears) == 0) {
+        FILE *f = fopen(to, "w");
+        if (f) {
+            fputs("theirs", f);
+            fclose(f);
+        }
+    }
+    return is_full ? -1 : __real_renameat2(a, from, b, to, flags);
 }
 
 static char dir[] = "/tmp/afinar-publish-XXXXXX";
@@ -294,6 +313,22 @@ static void test_a_file_that_cannot_be_put_back_stays_known(void **state)
     check_content("f.bin", "other");
 }
 
+/* Names are checked first; what comes between that and the rename stays. */
+static void test_a_file_that_appears_meanwhile_stays(void **state)
+{
+    (void)state;
+    af_error err = {0};
+    char path[300];
+    snprintf(path, sizeof path, "%s", in_dir("late.bin"));
+    appears = path;
+    assert_int_equal(af_output_write(path, "ours", 4, false, &err), AF_EIO);
+    assert_non_null(strstr(err.msg, "File exists"));
+    appears = NULL;
+    check_content("late.bin", "theirs");
+    assert_int_not_equal(af_output_write(path, "ours", 4, true, &err), AF_OK); /* not ours */
+    check_content("late.bin", "theirs");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -305,6 +340,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_paths_that_are_no_folder, begin, end),
         cmocka_unit_test_setup_teardown(test_files, begin, end),
         cmocka_unit_test_setup_teardown(test_groups_are_apart, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_file_that_appears_meanwhile_stays, begin, end),
         cmocka_unit_test_setup_teardown(test_a_failure_in_the_middle_puts_the_old_files_back, begin,
                                         end),
         cmocka_unit_test_setup_teardown(test_a_file_that_cannot_be_put_back_stays_known, begin,
