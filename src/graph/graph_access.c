@@ -3,6 +3,8 @@
 #include "graph/backend.h"
 #include "graph/graph_test.h"
 
+int af_graph_block(const af_graph *g) { return g->block; }
+
 af_role af_tensor_role(const af_tensor *t) { return t->role; }
 const int64_t *af_tensor_dims(const af_tensor *t) { return t->dim; }
 int64_t af_tensor_last_dim(const af_tensor *t) { return af_last(t); }

@@ -21,6 +21,8 @@ typedef enum af_role {
 
 /* ---- tensors (dtype, name, count, bytes: afinar/graph.h) ---- */
 
+/* The block that nodes are recorded for (af_graph_set_block). */
+int af_graph_block(const af_graph *g);
 af_role af_tensor_role(const af_tensor *t);
 const int64_t *af_tensor_dims(const af_tensor *t); /* af_tensor_ndim of them */
 int64_t af_tensor_last_dim(const af_tensor *t);

@@ -27,6 +27,8 @@ af_tensor *af_layer_leaf(const af_forward *f, int layer, af_slot slot);
 /* A tensor outside the layers, or NULL. */
 af_tensor *af_outer_leaf(const af_model_leaves *l, af_slot slot);
 af_tensor *af_as_type(af_graph *g, af_tensor *t, af_dtype type);
+/* A weight of BitNet as it is trained. */
+af_tensor *af_ternary_weight(const af_model_leaves *l, af_tensor *w);
 /* A weight [O][I], or rows of one, as quantisation-aware training computes with it, in type `out`;
  * an input [N][I] of linears. Without such training: what was given. */
 af_tensor *af_qat_weight(const af_model_leaves *l, af_tensor *w, af_dtype out);

@@ -8,12 +8,30 @@
  * Here y = w + r s/s', r = (s q + min) - w and s' = s constants: the same value and gradient.
  * Inputs have a grid of 255 steps per token that contains 0, whose gradient is dy inside the grid.
  */
+#include "graph/graph_access.h"
 #include "model/builder/blocks.h"
 
 enum { WEIGHT_BITS = 4, INPUT_BITS = 8 };
 
 /* Stands in for the range of equal values; less than a digit of any other. */
 static const double LEAST = 1e-30;
+
+/* A rounded weight belongs to no block: the backward pass reads the one that the forward pass had,
+ * on a GPU in the same matrix, whatever is rebuilt. */
+static int outside_blocks(af_graph *g)
+{
+    const int block = af_graph_block(g);
+    af_graph_set_block(g, -1);
+    return block;
+}
+
+af_tensor *af_ternary_weight(const af_model_leaves *l, af_tensor *w)
+{
+    const int block = outside_blocks(l->graph);
+    w = af_ternary(l->graph, w, l->compute);
+    af_graph_set_block(l->graph, block);
+    return w;
+}
 
 af_tensor *af_qat_weight(const af_model_leaves *l, af_tensor *w, af_dtype out)
 {
@@ -32,8 +50,12 @@ af_tensor *af_qat_weight(const af_model_leaves *l, af_tensor *w, af_dtype out)
     af_tensor *factor = af_div(g, range, af_detach(g, range)); /* 1 */
     if (l->qat_on)
         factor = af_mul(g, factor, l->qat_on);
-    af_tensor *y = af_add(g, x, af_mul(g, error, factor));
-    return af_as_type(g, af_reshape(g, y, 2, (int64_t[]){rows, columns}), out);
+    error = af_mul(g, error, factor);
+    const int block = outside_blocks(g);
+    af_tensor *y = af_reshape(g, af_add(g, x, error), 2, (int64_t[]){rows, columns});
+    y = af_as_type(g, y, out);
+    af_graph_set_block(g, block);
+    return y;
 }
 
 af_tensor *af_qat_input(const af_model_leaves *l, af_tensor *x)

@@ -28,7 +28,7 @@ static af_linear_opts base_linear(const af_forward *f, int layer, af_group group
         const af_module_spec *m = &f->s->module[ls->module[group][p]];
         o.weight[p] = f->l->tensor[m->weight];
         if (f->s->round_weights)
-            o.weight[p] = af_ternary(f->g, o.weight[p], f->l->compute);
+            o.weight[p] = af_ternary_weight(f->l, o.weight[p]);
         if (!m->parameter)
             o.weight[p] = af_qat_weight(f->l, o.weight[p], f->l->compute);
         o.bias[p] = m->bias < 0 ? NULL : f->l->tensor[m->bias];
