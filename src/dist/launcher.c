@@ -86,6 +86,16 @@ static af_status read_master(af_launcher *l, af_launcher_env *env, af_error *err
     return AF_OK;
 }
 
+/* Each of several processes whose RANK was forgotten would compute the whole run. */
+static af_status check_alone(af_launcher_env *env, af_error *err)
+{
+    const char *size = set_value(env, "WORLD_SIZE");
+    return !size || strcmp(size, "1") == 0
+               ? AF_OK
+               : af_fail(err, AF_EUSAGE,
+                         "WORLD_SIZE is '%.40s', RANK is not set: set both or neither", size);
+}
+
 af_status af_launcher_find_in(af_launcher *out, af_launcher_env *env, af_error *err)
 {
     af_launcher l = {.size = 1};
@@ -102,6 +112,8 @@ af_status af_launcher_find_in(af_launcher *out, af_launcher_env *env, af_error *
         if (job)
             snprintf(l.job, sizeof l.job, "%.200s.%d", job, step);
     }
+    if (l.kind == AF_LAUNCHER_NONE)
+        AF_TRY(check_alone(env, err));
     if (l.size > 1)
         AF_TRY(read_master(&l, env, err));
     *out = l;

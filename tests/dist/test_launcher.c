@@ -150,6 +150,8 @@ static void test_values_that_cannot_be_right(void **state)
         const char *message;
     } cases[] = {
         {{{"RANK", "1"}}, "RANK is set, WORLD_SIZE is not"},
+        {{{"WORLD_SIZE", "4"}}, "WORLD_SIZE is '4', RANK is not set"},
+        {{{"RANK", ""}, {"WORLD_SIZE", "4"}}, "WORLD_SIZE is '4', RANK is not set"},
         {{{"RANK", "x"}, {"WORLD_SIZE", "2"}}, "RANK is 'x'; expected a number from 0 to 1"},
         {{{"RANK", "2"}, {"WORLD_SIZE", "2"}}, "RANK is '2'; expected a number from 0 to 1"},
         {{{"RANK", "-1"}, {"WORLD_SIZE", "2"}}, "RANK is '-1'"},
