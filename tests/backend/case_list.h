@@ -20,6 +20,14 @@ static void case_rope(rec *r)
     af_tensor *f = rec_add(r, af_graph_input(r->g, "f", AF_DTYPE_F32, 1, (int64_t[]){8}), 0.01, 1);
     finish(r, af_rope(r->g, act_2(r, 9, 8 * 16), ints(r, 9, at), f, &o));
 }
+/* Halves of 5 columns, and columns after them that no wide access begins with. */
+static void case_rope_odd(rec *r)
+{
+    static const int32_t at[9] = {0, 1, 2, 3, 0, 1, 2, 700, 5};
+    const af_rope_opts o = {.heads = 4, .kv_heads = 2, .head_dim = 40, .rotary_dim = 10};
+    af_tensor *f = rec_add(r, af_graph_input(r->g, "f", AF_DTYPE_F32, 1, (int64_t[]){5}), 0.01, 1);
+    finish(r, af_rope(r->g, act_2(r, 9, 8 * 40), ints(r, 9, at), f, &o));
+}
 static void case_rope_norm(rec *r)
 {
     static const int32_t at[7] = {0, 1, 2, 3, 0, 1, 2};
@@ -386,6 +394,7 @@ static const test_case cases[] = {
     {"fake_quant", case_fake_quant, 3e-2}, /* a value on an edge may round to either side */
     {"ternary", case_ternary, 3e-2},       /* the same */
     {"rope", case_rope, 0},
+    {"rope_odd", case_rope_odd, 0},
     {"rope_norm", case_rope_norm, 0},
     {"rope_pairs", case_rope_pairs, 0},
     {"rope_query", case_rope_query, 0},

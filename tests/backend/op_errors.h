@@ -170,6 +170,7 @@ static const op_error op_errors[] = {
     {"rmsprop", 2.78e-08, 2.78e-08, 2.78e-08},
     {"rope", 3.40e-06, 3.07e-06, 1.51e-05},
     {"rope_norm", 1.07e-07, 1.04e-07, 1.08e-07},
+    {"rope_odd", 1.67e-06, 3.94e-06, 9.09e-06},
     {"rope_pairs", 4.30e-06, 3.42e-06, 7.32e-05},
     {"rope_query", 4.20e-06, 1.47e-03, 1.78e-04},
     {"row_adapters", 7.11e-08, 0.00e+00, 0.00e+00},

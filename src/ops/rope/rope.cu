@@ -2,19 +2,21 @@
  * rotation.  Contract: rope.c; twin: rope_cpu.c.
  *
  * Built with AF_T, AF_W (norm weights), AF_VEC, AF_NORM (0 or 1) and AF_PAIRS (neighbours turn
- * together; only with AF_VEC 1). One block does AF_ROWS rows (rope_fwd: an even share of them, at
- * most as many):
- * it makes their cosines and sines in shared memory, with AF_NORM the norms of their heads (one
- * warp per head, or the heads of a whole row added up), then every pair (i, i + rot/2) of q and k
- * once; v and what comes after `rot` pass through. Rows are read once (twice with AF_NORM, the
- * second time from cache). y may be qkv itself: a pair is read and written by one thread; not with
- * AF_NORM in rope_bwd, where qkv and dy are two buffers. Dynamic shared memory: AF_ROWS * (rot + 2
- * (H+K)) floats. E, rot/2 and the strides must be multiples of AF_VEC. */
+ * together; with AF_NORM only with AF_VEC 1). One block does AF_ROWS rows (rope_fwd: an even share
+ * of them, at most as many): it makes their cosines and sines in shared memory, with AF_NORM the
+ * norms of their heads (one warp per head, or the heads of a whole row added up), then every pair
+ * (i, i + rot/2) of q and k once; v and what comes after `rot` pass through. Rows are read once
+ * (twice with AF_NORM, the second time from cache). y may be qkv itself: a pair is read and written
+ * by one thread; not with AF_NORM in rope_bwd, where qkv and dy are two buffers. Dynamic shared
+ * memory: AF_ROWS * (rot + 2 (H+K)) floats. E and the strides must be multiples of AF_VEC, rot/2
+ * with AF_NORM, rot with AF_PAIRS. */
 // variants: (AF_T=bf16 AF_W=bf16 AF_VEC=8,1 | AF_T=half AF_W=half AF_VEC=8,1
 //      | AF_T=float AF_W=float AF_VEC=4,1) AF_NORM=0,1
 //    | (AF_T=bf16,half AF_W=float AF_VEC=8,1 | AF_T=float AF_W=bf16 AF_VEC=4,1) AF_NORM=1
 //    | (AF_T=bf16 AF_W=bf16 | AF_T=half AF_W=half | AF_T=float AF_W=float) AF_VEC=1 AF_NORM=0,1
 //      AF_PAIRS=1
+//    | (AF_T=bf16 AF_W=bf16 AF_VEC=8 | AF_T=half AF_W=half AF_VEC=8
+//      | AF_T=float AF_W=float AF_VEC=4) AF_NORM=0 AF_PAIRS=1
 //    | (AF_T=bf16,half AF_W=float | AF_T=float AF_W=bf16) AF_VEC=1 AF_NORM=1 AF_PAIRS=1
 // common: AF_T=bf16 AF_W=bf16 AF_VEC=8 AF_NORM=0
 #include "rotate.cuh"
@@ -157,39 +159,61 @@ DEV const AF_W *norm_weight(const AF_W *q_norm, const AF_W *k_norm, int h, int H
 }
 
 /* v *= rstd * (w + plus_one) */
-DEV void apply_norm(float (&v)[AF_VEC], const AF_W *w, float rstd, float plus_one)
+template <int N> DEV void apply_norm(float (&v)[N], const AF_W *w, float rstd, float plus_one)
 {
-    float wv[AF_VEC];
+    float wv[N];
     load_n(wv, w);
 #pragma unroll
-    for (int k = 0; k < AF_VEC; k++)
+    for (int k = 0; k < N; k++)
         v[k] *= rstd * (wv[k] + plus_one);
 }
 /* g := rstd * (g * (w + plus_one) - x * c) */
-DEV void apply_norm_bwd(float (&g)[AF_VEC], const AF_W *w, const AF_T *x, head_norm hn,
-                        float plus_one)
+template <int N>
+DEV void apply_norm_bwd(float (&g)[N], const AF_W *w, const AF_T *x, head_norm hn, float plus_one)
 {
-    float wv[AF_VEC], xv[AF_VEC];
+    float wv[N], xv[N];
     load_n(wv, w);
     load_n(xv, x);
 #pragma unroll
-    for (int k = 0; k < AF_VEC; k++)
+    for (int k = 0; k < N; k++)
         g[k] = hn.rstd * (g[k] * (wv[k] + plus_one) - xv[k] * hn.c);
 }
 
+#if AF_PAIRS && AF_VEC > 1
+/* Neighbours turn together, several pairs a thread. */
+DEV void rotate_pairs(AF_T *y, const AF_T *x, const float2 *tab, int rows, int H, int K, int E,
+                      int half_rot, i64 ldy, i64 ldx, float sign)
+{
+    const int per_head = 2 * half_rot / AF_VEC, units = (H + K) * per_head;
+    for (int j = threadIdx.x; j < rows * units; j += blockDim.x) {
+        const int r = j / units, h = j % units / per_head, i = j % per_head * AF_VEC;
+        const i64 at = (i64)h * E + i;
+        float a[AF_VEC];
+        load_n(a, x + r * ldx + at);
+#pragma unroll
+        for (int k = 0; k < AF_VEC; k += 2) {
+            const float2 cs = tab[r * half_rot + (i + k) / 2];
+            rotate_pair(a[k], a[k + 1], make_float2(cs.x, cs.y * sign));
+        }
+        store_n(y + r * ldy + at, a);
+    }
+}
+#endif
+
 /* sign +1: y = rotate(norm(x)); sign -1: y = norm'(unrotate(x = dy)) with `pre` the forward's qkv.
- */
+ * N columns, and those that turn with them, a thread. */
+template <int N>
 DEV void rotate_rows(AF_T *y, const AF_T *x, const AF_T *pre, const float2 *tab,
                      const head_norm *hn, const AF_W *q_norm, const AF_W *k_norm, int rows, int H,
                      int K, int E, int half_rot, i64 ldy, i64 ldx, i64 ldp, float plus_one,
                      int whole, float sign)
 {
-    const int per_head = half_rot / AF_VEC, pairs = (H + K) * per_head;
+    const int per_head = half_rot / N, pairs = (H + K) * per_head;
     for (int j = threadIdx.x; j < rows * pairs; j += blockDim.x) {
-        const int r = j / pairs, h = j % pairs / per_head, i = j % per_head * AF_VEC;
+        const int r = j / pairs, h = j % pairs / per_head, i = j % per_head * N;
         const int first = AF_PAIRS ? 2 * i : i, other = AF_PAIRS ? 1 : half_rot;
         const i64 at = (i64)h * E + first;
-        float a[AF_VEC], b[AF_VEC];
+        float a[N], b[N];
         load_n(a, x + r * ldx + at);
         load_n(b, x + r * ldx + at + other);
         const AF_W *w = AF_NORM ? norm_weight(q_norm, k_norm, h, H, E, whole) + first : 0;
@@ -198,7 +222,7 @@ DEV void rotate_rows(AF_T *y, const AF_T *x, const AF_T *pre, const float2 *tab,
             apply_norm(b, w + other, hn[r * (H + K) + h].rstd, plus_one);
         }
 #pragma unroll
-        for (int k = 0; k < AF_VEC; k++) {
+        for (int k = 0; k < N; k++) {
             const float2 cs = tab[r * half_rot + i + k];
             rotate_pair(a[k], b[k], make_float2(cs.x, cs.y * sign));
         }
@@ -274,13 +298,18 @@ DEV void pass_rest(AF_T *y, const AF_T *x, const AF_T *pre, const head_norm *hn,
                    const AF_W *k_norm, int rows, int H, int K, int E, int half_rot, i64 ldy,
                    i64 ldx, i64 ldp, float plus_one, int whole, float sign)
 {
-    const int rest = (E - 2 * half_rot) / AF_VEC, tails = (H + K) * rest, vs = K * E / AF_VEC;
+    const int first = (2 * half_rot + AF_VEC - 1) / AF_VEC * AF_VEC, odd = first - 2 * half_rot;
+    const int rest = (E - first) / AF_VEC, tails = (H + K) * rest, vs = K * E / AF_VEC;
     if (y == x && !(AF_NORM && rest))
         return;
+    for (int j = threadIdx.x; j < rows * (H + K) * odd; j += blockDim.x) { /* without AF_NORM */
+        const int r = j / ((H + K) * odd), h = j / odd % (H + K);
+        const i64 at = (i64)h * E + 2 * half_rot + j % odd;
+        y[r * ldy + at] = x[r * ldx + at];
+    }
     for (int j = threadIdx.x; j < rows * (tails + vs); j += blockDim.x) {
         const int r = j / (tails + vs), t = j % (tails + vs);
-        const int h = t < tails ? t / rest : 0,
-                  e = t < tails ? 2 * half_rot + t % rest * AF_VEC : 0;
+        const int h = t < tails ? t / rest : 0, e = t < tails ? first + t % rest * AF_VEC : 0;
         const i64 at = t < tails ? (i64)h * E + e : (i64)(H + K) * E + (i64)(t - tails) * AF_VEC;
         float a[AF_VEC];
         load_n(a, x + r * ldx + at);
@@ -316,8 +345,16 @@ DEV void rope_rows(AF_T *y, const AF_T *x, const AF_T *pre, const int *positions
         if (AF_NORM)
             make_norms(hn, sign > 0 ? x : pre, sign > 0 ? 0 : x, tab, q_norm, k_norm, rows, H, K, E,
                        half_rot, sign > 0 ? ldx : ldp, ldx, eps, plus_one, whole);
-        rotate_rows(y, x, pre, tab, hn, q_norm, k_norm, rows, H, K, E, half_rot, ldy, ldx, ldp,
-                    plus_one, whole, sign);
+#if AF_PAIRS && AF_VEC > 1
+        rotate_pairs(y, x, tab, rows, H, K, E, half_rot, ldy, ldx, sign);
+#else
+        if (AF_VEC > 1 && half_rot % AF_VEC)
+            rotate_rows<1>(y, x, pre, tab, hn, q_norm, k_norm, rows, H, K, E, half_rot, ldy, ldx,
+                           ldp, plus_one, whole, sign);
+        else
+            rotate_rows<AF_VEC>(y, x, pre, tab, hn, q_norm, k_norm, rows, H, K, E, half_rot, ldy,
+                                ldx, ldp, plus_one, whole, sign);
+#endif
     }
     pass_rest(y, x, pre, hn, q_norm, k_norm, rows, H, K, E, half_rot, ldy, ldx, ldp, plus_one,
               whole, sign);

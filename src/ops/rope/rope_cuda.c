@@ -23,12 +23,14 @@ AF_CHECKED static af_status open(rope_launch *r, const af_node *n, af_error *err
         return af_fail(err, AF_EUNSUPPORTED, "rope on CUDA cannot mix norm weights in %s and %s",
                        af_dtype_name(r->in.q_norm->dtype), af_dtype_name(r->in.k_norm->dtype));
     const int wide = af_cuda_wide(r->in.qkv);
-    bool fits = r->in.E % wide == 0 && r->rot / 2 % wide == 0 &&
-                af_cuda_rows_fit(r->in.qkv, wide) && af_cuda_rows_fit(r->in.dy, wide) &&
-                af_cuda_rows_fit(r->in.q_norm, wide) && af_cuda_rows_fit(r->in.k_norm, wide);
+    const bool pairs = n->attr.rope.pairs, norms = r->in.q_norm != NULL;
+    bool fits = r->in.E % wide == 0 && !(norms && (pairs || r->rot / 2 % wide)) &&
+                !(pairs && r->rot % wide) && af_cuda_rows_fit(r->in.qkv, wide) &&
+                af_cuda_rows_fit(r->in.dy, wide) && af_cuda_rows_fit(r->in.q_norm, wide) &&
+                af_cuda_rows_fit(r->in.k_norm, wide);
     if (n->op != AF_OP_ROPE_DNORM)
         fits = fits && af_cuda_rows_fit(n->out[0], wide);
-    r->vec = fits && !n->attr.rope.pairs ? wide : 1;
+    r->vec = fits ? wide : 1;
     if (n->op == AF_OP_ROPE_DNORM && n->attr.rope.query_beta != 0)
         return af_fail(err, AF_EUNSUPPORTED, "rope on CUDA has no gradient of norms with %s",
                        "queries scaled by position");
