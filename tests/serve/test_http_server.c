@@ -1,4 +1,6 @@
-/* Connections and answers from other places than the one that asked, over real sockets. */
+/* Connections and answers from other places than the one that asked, over real sockets; text of
+ * answers. */
+#include "serve/api/fields.h"
 #include "serve/http/http_server.h"
 #include "serve/http_ask.h"
 
@@ -87,8 +89,32 @@ static void test_output_twice_in_a_turn(void **state)
     sem_destroy(&s.go);
 }
 
+/* One U+FFFD for each part of a character that nothing continues, as in decoded tokens. */
+static void test_text_that_is_not_utf8(void **state)
+{
+#define BAD "\xef\xbf\xbd"
+    static const char *const cases[][2] = {
+        {"a\"\\\n\x01\x7f", "\"a\\\"\\\\\\n\\u0001\\u007f\""},
+        {"\xc3\xa9\xf0\x9f\x99\x82", "\"\xc3\xa9\xf0\x9f\x99\x82\""},
+        {"\xe2\x82x", "\"" BAD "x\""},
+        {"\xf0\x9f\x99x", "\"" BAD "x\""},
+        {"\xe2\x82", "\"" BAD "\""},
+        {"\xff\xfe", "\"" BAD BAD "\""},
+        {"\xed\xa0\x80", "\"" BAD BAD BAD "\""}, /* a surrogate */
+    };
+#undef BAD
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_buf b = {0};
+        af_out_string(&b, cases[i][0], strlen(cases[i][0]));
+        assert_string_equal(b.data, cases[i][1]);
+        af_buf_clear(&b);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_output_twice_in_a_turn)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_output_twice_in_a_turn),
+                                       cmocka_unit_test(test_text_that_is_not_utf8)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

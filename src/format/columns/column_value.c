@@ -3,6 +3,7 @@
 
 #include "format/text/json_text.h"
 #include "format/text/python_text.h"
+#include "format/text/unicode.h"
 #include "tensor/half.h"
 
 #include <math.h>
@@ -16,23 +17,6 @@ static inline bool has_special(uint64_t v)
     const uint64_t quote = v ^ ONES * '"', slash = v ^ ONES * '\\';
     const uint64_t low = (v - ONES * 0x20) & ~v;
     return ((v | low | ((quote - ONES) & ~quote) | ((slash - ONES) & ~slash)) & HIGHS) != 0;
-}
-
-/* The length of the character at s when it is well-formed UTF-8, else 0. */
-static inline uint64_t character(const uint8_t *s, uint64_t n)
-{
-    if (s[0] < 0xc2 || s[0] > 0xf4)
-        return 0;
-    if (s[0] < 0xe0)
-        return n >= 2 && (s[1] & 0xc0) == 0x80 ? 2 : 0;
-    if (s[0] < 0xf0) {
-        const uint8_t low = s[0] == 0xe0 ? 0xa0 : 0x80, high = s[0] == 0xed ? 0x9f : 0xbf;
-        return n >= 3 && s[1] >= low && s[1] <= high && (s[2] & 0xc0) == 0x80 ? 3 : 0;
-    }
-    const uint8_t low = s[0] == 0xf0 ? 0x90 : 0x80, high = s[0] == 0xf4 ? 0x8f : 0xbf;
-    return n >= 4 && s[1] >= low && s[1] <= high && (s[2] & 0xc0) == 0x80 && (s[3] & 0xc0) == 0x80
-               ? 4
-               : 0;
 }
 
 /* How many bytes from s on need no escape. */
@@ -54,10 +38,9 @@ static uint64_t plain_run(const uint8_t *s, uint64_t n)
             i++;
             continue;
         }
-        const uint64_t step = character(s + i, n - i);
-        if (step == 0)
+        if (af_utf8_bad((const char *)s + i, n - i))
             return i;
-        i += step;
+        i += af_utf8_len((char)s[i]);
     }
     return n;
 }

@@ -1,6 +1,8 @@
 /* fields.c - reading and writing JSON values; see fields.h. */
 #include "serve/api/fields.h"
 
+#include "format/text/unicode.h"
+
 #include <math.h>
 
 json_t *af_value(const json_t *o, const char *name)
@@ -79,36 +81,13 @@ af_status af_value_string(const json_t *o, const char *name, const char **v, af_
 
 /* ---- output ---- */
 
-/* The length of the character at s, 0 when its bytes are wrong, -1 when they end too early. */
-static int character(const uint8_t *s, uint64_t n)
-{
-    const uint8_t c = s[0];
-    const int len = c < 0x80                ? 1
-                    : c >= 0xc2 && c < 0xe0 ? 2
-                    : (c & 0xf0) == 0xe0    ? 3
-                    : c >= 0xf0 && c < 0xf5 ? 4
-                                            : 0;
-    for (int i = 1; i < len; i++) {
-        if ((uint64_t)i >= n)
-            return -1;
-        uint8_t lo = 0x80, hi = 0xbf;
-        if (i == 1) {
-            lo = c == 0xe0 ? 0xa0 : c == 0xf0 ? 0x90 : lo;
-            hi = c == 0xed ? 0x9f : c == 0xf4 ? 0x8f : hi;
-        }
-        if (s[i] < lo || s[i] > hi)
-            return 0;
-    }
-    return len;
-}
-
-static void out_character(af_buf *b, const char *s, int len)
+static void out_character(af_buf *b, const char *s, uint64_t len)
 {
     static const char *const escapes[] = {
         ['\b'] = "\\b", ['\t'] = "\\t", ['\n'] = "\\n", ['\f'] = "\\f", ['\r'] = "\\r"};
     const uint8_t c = (uint8_t)*s;
     if (len > 1)
-        af_buf_add(b, s, (uint64_t)len);
+        af_buf_add(b, s, len);
     else if (c == '"' || c == '\\')
         af_buf_printf(b, "\\%c", c);
     else if (c < AF_LEN(escapes) && escapes[c])
@@ -123,12 +102,12 @@ void af_out_string(af_buf *b, const char *s, uint64_t n)
 {
     af_buf_char(b, '"');
     for (uint64_t i = 0; i < n;) {
-        const int len = character((const uint8_t *)s + i, n - i);
-        if (len > 0)
-            out_character(b, s + i, len);
-        else
+        const uint32_t bad = af_utf8_bad(s + i, n - i), len = bad ? bad : af_utf8_len(s[i]);
+        if (bad)
             af_buf_str(b, "\xef\xbf\xbd");
-        i += len > 0 ? (uint64_t)len : len < 0 ? n - i : 1;
+        else
+            out_character(b, s + i, len);
+        i += len;
     }
     af_buf_char(b, '"');
 }
