@@ -168,12 +168,6 @@ af_status af_comm_swap(af_comm *c, int peer, const void *send, uint64_t send_byt
                              err));
 }
 
-af_status af_comm_exchange(af_comm *c, int peer, const void *send, void *recv, uint64_t bytes,
-                           af_error *err)
-{
-    return af_comm_swap(c, peer, send, bytes, recv, bytes, err);
-}
-
 af_status af_comm_barrier(af_comm *c, af_error *err)
 {
     const int n = af_comm_size(c), rank = af_comm_rank(c);

@@ -72,10 +72,8 @@ AF_CHECKED af_status af_comm_all_gather(af_comm *c, const void *mine, void *all,
  * overlap. */
 AF_CHECKED af_status af_comm_all_to_all(af_comm *c, const void *send, void *recv, uint64_t bytes,
                                         af_error *err);
-/* Both ways with one peer, which calls the same. send and recv do not overlap. */
-AF_CHECKED af_status af_comm_exchange(af_comm *c, int peer, const void *send, void *recv,
-                                      uint64_t bytes, af_error *err);
-/* The same with messages of different sizes, which both know; one may be empty. */
+/* Both ways with one peer, which calls the same. The sizes of the two messages are known to both;
+ * one may be empty. send and recv do not overlap. */
 AF_CHECKED af_status af_comm_swap(af_comm *c, int peer, const void *send, uint64_t send_bytes,
                                   void *recv, uint64_t recv_bytes, af_error *err);
 AF_CHECKED af_status af_comm_barrier(af_comm *c, af_error *err);

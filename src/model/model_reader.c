@@ -31,8 +31,7 @@ static af_status list_coded(af_model_reader *in, const af_stored *s, bool *taken
     *t = (af_model_tensor){.name = af_arena_strdup(&in->arena, weight),
                            .ndim = c.ndim,
                            .dtype = plain_type(in, AF_DTYPE_I8),
-                           .stored = s,
-                           .quantised = true};
+                           .stored = s};
     memcpy(t->dim, c.dim, sizeof c.dim);
     for (int i = c.ndim; i < AF_WEIGHT_NDIM_MAX; i++)
         t->dim[i] = 1;
@@ -62,7 +61,7 @@ static af_status list_folder(af_model_reader *in, af_error *err)
         *t = (af_model_tensor){.name = s->name, .ndim = s->ndim, .dtype = s->dtype, .stored = s};
         memcpy(t->dim, s->dim, sizeof t->dim);
         if (packed) {
-            t->quantised = in->any_quantised = true;
+            in->any_quantised = true;
             t->ndim = b.ndim;
             memcpy(t->dim, b.dim, sizeof t->dim);
             t->dtype = b.round;
@@ -107,9 +106,8 @@ static af_status list_gguf(af_model_reader *in, af_error *err)
                 t->dim[k] = k == 0 || k < t->ndim ? dim[k] : 1;
             t->spec = i;
             t->spec_row = from / s->tensor[i].dim[s->tensor[i].ndim - 1];
-            t->quantised = w && af_dtype_is_block(w->dtype);
             t->dtype = gguf_type(in, &s->tensor[i]);
-            in->any_quantised |= t->quantised;
+            in->any_quantised |= w && af_dtype_is_block(w->dtype);
         }
     return AF_OK;
 }

@@ -25,7 +25,6 @@ typedef struct af_model_tensor {
     int ndim;
     int64_t dim[AF_WEIGHT_NDIM_MAX];
     af_dtype dtype;          /* the plain type its values fit: as stored, or before quantisation */
-    bool quantised;          /* stored in blocks or packed by bitsandbytes */
     const af_stored *stored; /* folders; NULL for GGUF files */
     int spec;                /* GGUF: the spec's tensor, */
     int64_t spec_row;        /* and where this one begins in it */
@@ -41,7 +40,7 @@ typedef struct af_model_reader {
     bool has_config;
     af_model_tensor *tensor;
     int count;
-    bool any_quantised;
+    bool any_quantised; /* a tensor is stored in blocks or as codes */
 
     af_adapter *adapter; /* owned; NULL = none */
     /* The folders of chat template and tokenizer where a single adapter was trained with its own;

@@ -57,7 +57,7 @@ static inline const char *rank_round(af_comm *c, uint64_t n, int round, af_error
         if ((me ^ bit) >= size)
             continue;
         rank_fill(a, n, me, 2, round);
-        if (af_comm_exchange(c, me ^ bit, a, b, n, err) != AF_OK)
+        if (af_comm_swap(c, me ^ bit, a, n, b, n, err) != AF_OK)
             return "exchange failed";
         if (!rank_same(b, n, me ^ bit, 2, round))
             return "exchange gives other bytes";

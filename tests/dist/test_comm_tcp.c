@@ -313,7 +313,7 @@ static int work_hang_ahead(af_comm *c, int rank, char *said, size_t size)
     char mine = 0, theirs = 0;
     for (int r = 1; r < 3; r++)
         if ((rank == 0 || rank == r) &&
-            af_comm_exchange(c, rank ? 0 : r, &mine, &theirs, 1, &err) != AF_OK)
+            af_comm_swap(c, rank ? 0 : r, &mine, 1, &theirs, 1, &err) != AF_OK)
             return 2;
     return rank == 0 ? work_deaf(c, rank, said, size) : work_forever(c, rank, said, size);
 }

@@ -506,9 +506,7 @@ done:
     return st;
 }
 
-/* Reads the next batch; one that is no longer than *skip is left out, and *skip becomes less by its
- * length. */
-static af_status next_batch(af_arrow *a, int64_t *skip, af_error *err)
+static af_status next_batch(af_arrow *a, af_error *err)
 {
     af_arrow_message m;
     af_status st = AF_OK;
@@ -520,13 +518,6 @@ static af_status next_batch(af_arrow *a, int64_t *skip, af_error *err)
     a->batch_row = 0;
     if (a->mapped) /* what came before is not needed again; dictionaries are, and come back */
         af_map_forget(a->map, 0, (uint64_t)(m.flat.data - a->map->data));
-    const int64_t rows = af_flat_int(&m.flat, &m.header, 0, 8, 0);
-    if (rows > 0 && rows <= *skip) {
-        af_arrow_batch_clear(&a->batch);
-        *skip -= rows;
-        a->row += rows;
-        return AF_OK;
-    }
     st = af_arrow_batch_read(&a->batch, &a->schema.root, a->left_out, &m, &m.header, a->name, err);
 done:
     return st;
@@ -535,31 +526,15 @@ done:
 af_status af_arrow_next(af_arrow *a, af_buf *text, bool *got, af_error *err)
 {
     af_status st = AF_OK;
-    int64_t skip = 0;
     *got = false;
     while (!a->ended && a->batch_row >= a->batch.rows)
-        AF_TRY(next_batch(a, &skip, err));
+        AF_TRY(next_batch(a, err));
     if (a->ended)
         return AF_OK;
     AF_TRY(put_record(&(writer){.a = a, .b = text, .err = err}, a->batch_row));
     a->batch_row++;
     a->row++;
     *got = true;
-done:
-    return st;
-}
-
-af_status af_arrow_skip(af_arrow *a, int64_t rows, af_error *err)
-{
-    af_status st = AF_OK;
-    while (rows > 0 && !a->ended) {
-        const int64_t here = AF_MIN(rows, a->batch.rows - a->batch_row);
-        a->batch_row += here;
-        a->row += here;
-        rows -= here;
-        if (a->batch_row >= a->batch.rows && rows > 0)
-            AF_TRY(next_batch(a, &rows, err));
-    }
 done:
     return st;
 }

@@ -18,5 +18,4 @@ int64_t af_arrow_rows(const af_arrow *a);
 void af_arrow_project(af_arrow *a, af_columns_want *want, const void *user);
 void af_arrow_unfold(af_arrow *a);
 AF_CHECKED af_status af_arrow_next(af_arrow *a, af_buf *text, bool *got, af_error *err);
-AF_CHECKED af_status af_arrow_skip(af_arrow *a, int64_t rows, af_error *err);
 #endif

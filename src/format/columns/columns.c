@@ -99,8 +99,3 @@ af_status af_columns_next(af_columns *c, af_buf *text, bool *got, af_error *err)
     return c->parquet ? af_parquet_next(c->parquet, text, got, err)
                       : af_arrow_next(c->arrow, text, got, err);
 }
-
-af_status af_columns_skip(af_columns *c, int64_t rows, af_error *err)
-{
-    return c->parquet ? af_parquet_skip(c->parquet, rows, err) : af_arrow_skip(c->arrow, rows, err);
-}

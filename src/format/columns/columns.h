@@ -30,6 +30,4 @@ void af_columns_unfold(af_columns *c);
 /* Appends the next record to text as a JSON object, columns in the order of the file. *got is
  * false at the end. A record beyond text->limit is an error. */
 AF_CHECKED af_status af_columns_next(af_columns *c, af_buf *text, bool *got, af_error *err);
-/* Leaves the next records out; row groups and batches that are left out whole are not read. */
-AF_CHECKED af_status af_columns_skip(af_columns *c, int64_t rows, af_error *err);
 #endif

@@ -309,26 +309,3 @@ af_status af_parquet_next(af_parquet *p, af_buf *text, bool *got, af_error *err)
 done:
     return st;
 }
-
-af_status af_parquet_skip(af_parquet *p, int64_t rows, af_error *err)
-{
-    af_status st = AF_OK;
-    af_buf text = {0};
-    bool got = true;
-    while (rows > 0 && got) {
-        const bool whole = !p->group_open && p->group < p->m.groups;
-        const int64_t n = whole ? p->m.group[p->group].rows : 0;
-        if (whole && n <= rows) {
-            rows -= n;
-            p->row += n;
-            p->group++;
-            continue;
-        }
-        text.len = 0;
-        AF_TRY(af_parquet_next(p, &text, &got, err));
-        rows--;
-    }
-done:
-    af_buf_clear(&text);
-    return st;
-}

@@ -17,5 +17,4 @@ int64_t af_parquet_rows(const af_parquet *p);
 void af_parquet_project(af_parquet *p, af_columns_want *want, const void *user);
 void af_parquet_unfold(af_parquet *p);
 AF_CHECKED af_status af_parquet_next(af_parquet *p, af_buf *text, bool *got, af_error *err);
-AF_CHECKED af_status af_parquet_skip(af_parquet *p, int64_t rows, af_error *err);
 #endif
