@@ -290,6 +290,9 @@ static void test_shards_and_index(void **state)
 {
     (void)state;
     af_error err = {0};
+    CHECK_OK(af_dir_make(in_tmp("full"), &err), err);
+    write_three(in_tmp("full/model.safetensors"), 3 + 16); /* two tensors fill the first */
+    check_three(in_tmp("full"), 2);
     write_three(in_tmp("model.safetensors"), 16);
     assert_false(af_file_exists(in_tmp("model.safetensors")));
     assert_true(af_file_exists(in_tmp("model-00001-of-00003.safetensors")));

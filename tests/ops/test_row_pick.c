@@ -8,8 +8,8 @@
 
 enum { M = 5, N = 7, D = 6 };
 
-static const int32_t index_of[2 * N] = {0, -100, 1, -100, 2, -100, 0, 1, -100, -100, 4, 3, 3, -100};
-static const int32_t back_of[2 * M] = {0, 3, 1, 3, 2, -100, 6, 5, 5, -100};
+static const int32_t index_of[2 * N] = {-100, 4, 1, -100, 2, -100, 1, 0, -100, -100, 4, 3, 3, -100};
+static const int32_t back_of[2 * M] = {3, -100, 1, 3, 2, -100, 6, 5, 5, 0};
 
 static void check(af_dtype type)
 {
