@@ -19,17 +19,28 @@ static inline void send_request(int fd, const char *method, const char *path, co
     assert_int_equal(send(fd, text, (size_t)n, 0), n);
 }
 
-/* A new connection with a request. */
-static inline int ask(int port, const char *method, const char *path, const char *body)
+static inline int new_socket(void)
 {
     const struct timeval limit = {.tv_sec = 300};
-    struct sockaddr_in a = {.sin_family = AF_INET,
-                            .sin_port = htons((uint16_t)port),
-                            .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
     assert_true(fd >= 0);
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    return fd;
+}
+
+static inline void connect_to(int fd, int port)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET,
+                            .sin_port = htons((uint16_t)port),
+                            .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
+}
+
+/* A new connection with a request. */
+static inline int ask(int port, const char *method, const char *path, const char *body)
+{
+    const int fd = new_socket();
+    connect_to(fd, port);
     send_request(fd, method, path, body);
     return fd;
 }

@@ -5,6 +5,7 @@
 #include "serve/http_ask.h"
 
 #include <semaphore.h>
+#include <sys/resource.h>
 
 typedef struct scene {
     sem_t held, go;
@@ -46,16 +47,10 @@ static char *error_body(int status, const char *why)
     return strdup(why);
 }
 
-/* An answer gets output, is sent by a turn of its connection, and gets output again before the
- * server looks at its list of answers with output: it must be in that list once. */
-static void test_output_twice_in_a_turn(void **state)
+static af_httpd *open_server(scene *s)
 {
-    (void)state;
     af_error err;
     af_httpd *h = NULL;
-    scene s = {0};
-    sem_init(&s.held, 0, 0);
-    sem_init(&s.go, 0, 0);
     const af_httpd_opts o = {.host = "127.0.0.1",
                              .header_timeout = 30,
                              .idle_timeout = 30,
@@ -63,8 +58,20 @@ static void test_output_twice_in_a_turn(void **state)
                              .head = head,
                              .request = request,
                              .error_body = error_body,
-                             .user = &s};
+                             .user = s};
     CHECK_OK(af_httpd_open(&h, &o, &err), err);
+    return h;
+}
+
+/* An answer gets output, is sent by a turn of its connection, and gets output again before the
+ * server looks at its list of answers with output: it must be in that list once. */
+static void test_output_twice_in_a_turn(void **state)
+{
+    (void)state;
+    scene s = {0};
+    sem_init(&s.held, 0, 0);
+    sem_init(&s.go, 0, 0);
+    af_httpd *h = open_server(&s);
     const char *one_turn[] = {"/stream", "/send", "/send", "/end"};
     int fds[4];
     for (int i = 0; i < 4; i++) { /* connections that exist already give their requests in order */
@@ -112,9 +119,38 @@ static void test_text_that_is_not_utf8(void **state)
     }
 }
 
+/* Descriptors that others of the process have: far fewer connections than the server allows. */
+static void test_no_descriptor_is_free(void **state)
+{
+    (void)state;
+    scene s = {0};
+    af_httpd *h = open_server(&s);
+    struct rlimit all;
+    char end;
+    const int idle = ask(af_httpd_port(h), "GET", "/ready", "");
+    expect_answer(idle, 200, "ok");
+    const int next = new_socket(), free_one = dup(next);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &all), 0);
+    close(free_one); /* the lowest that is free */
+    const struct rlimit few = {.rlim_cur = (rlim_t)free_one, .rlim_max = all.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    connect_to(next, af_httpd_port(h));
+    send_request(next, "GET", "/ready", "");
+    expect_answer(next, 200, "ok");
+    assert_int_equal(recv(idle, &end, 1, 0), 0); /* it waited longest */
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &all), 0);
+    close(idle);
+    close(next);
+    assert_true(af_httpd_drain(h, 30));
+    af_httpd_close(h);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_output_twice_in_a_turn),
-                                       cmocka_unit_test(test_text_that_is_not_utf8)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_output_twice_in_a_turn),
+        cmocka_unit_test(test_text_that_is_not_utf8),
+        cmocka_unit_test(test_no_descriptor_is_free),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

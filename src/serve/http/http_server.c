@@ -86,12 +86,10 @@ static int connection_limit(int wanted)
 
 /* ---- the thread ---- */
 
-/* Space for one more connection: the one that waited longest for a next request goes. */
-static bool make_space(af_httpd *h)
+/* The connection that waited longest for a next request goes. False: there is none. */
+static bool close_idle(af_httpd *h)
 {
     af_httpd_conn *oldest = NULL;
-    if (atomic_load(&h->connections) < h->conns_max)
-        return true;
     for (af_httpd_conn *c = h->conns; c; c = c->next)
         if (c->phase == AF_CONN_LINGER ||
             (c->phase == AF_CONN_HEAD && c->in.len == 0 && (!oldest || c->since < oldest->since)))
@@ -101,6 +99,11 @@ static bool make_space(af_httpd *h)
     return oldest != NULL;
 }
 
+static bool make_space(af_httpd *h)
+{
+    return atomic_load(&h->connections) < h->conns_max || close_idle(h);
+}
+
 static void accept_all(af_httpd *h)
 {
     static const char full[] = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\n"
@@ -108,8 +111,10 @@ static void accept_all(af_httpd *h)
     for (int i = 0; i < EVENTS && h->listener >= 0; i++) {
         const int fd = accept4(h->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0) {
-            if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
-                h->accept_after = make_space(h) ? 0 : af_seconds_now() + 0.2;
+            const bool none_left =
+                errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
+            if (none_left && i == 0) /* later ones may say so although nobody waits */
+                h->accept_after = close_idle(h) ? 0 : af_seconds_now() + 0.2;
             return;
         }
         const int one = 1;
