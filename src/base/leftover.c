@@ -14,14 +14,25 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { NAME_KEPT = 200 }; /* bytes: with the rest a temporary name has less than NAME_MAX, 255 */
+
+/* How much of a name its temporary one has, without half a character. */
+static int kept_of(const char *name)
+{
+    size_t n = AF_MIN(strlen(name), (size_t)NAME_KEPT);
+    while (n && ((unsigned char)name[n] & 0xc0) == 0x80)
+        n--;
+    return (int)n;
+}
+
 char *af_path_temp(const char *path, const char *suffix)
 {
     static unsigned counter;
     const char *name = af_path_name(path);
     af_buf b = {0};
     const unsigned n = __atomic_fetch_add(&counter, 1, __ATOMIC_RELAXED);
-    af_buf_printf(&b, "%.*s.%s.%ld.%u.%s", (int)(name - path), path, name, (long)getpid(), n,
-                  suffix);
+    af_buf_printf(&b, "%.*s.%.*s.%ld.%u.%s", (int)(name - path), path, kept_of(name), name,
+                  (long)getpid(), n, suffix);
     return af_buf_take(&b);
 }
 
@@ -35,10 +46,10 @@ bool af_dir_hold(const char *path, int *fd)
     return false;
 }
 
-/* The process number in ".NAME.PID.N.tmp", or 0. */
+/* The process number in ".NAME.PID.N.tmp", or 0. Of a long name the beginning counts. */
 static long owner_of(const char *entry, const char *name, const char *suffix)
 {
-    const size_t n = strlen(name);
+    const size_t n = (size_t)kept_of(name);
     char *end;
     if (entry[0] != '.' || strncmp(entry + 1, name, n) != 0 || entry[n + 1] != '.')
         return 0;

@@ -313,6 +313,27 @@ static void test_a_file_that_cannot_be_put_back_stays_known(void **state)
     check_content("f.bin", "other");
 }
 
+/* As long as a file system has them: temporary names beside them are shorter. */
+static void test_names_of_255_bytes(void **state)
+{
+    (void)state;
+    af_error err = {0};
+    char name[256], folder[256];
+    memset(name, 'n', sizeof name - 1);
+    memcpy(name + 199, "\xe2\x82\xac", 3); /* a character where names are cut */
+    name[sizeof name - 1] = '\0';
+    memset(folder, 'f', sizeof folder - 1);
+    folder[sizeof folder - 1] = '\0';
+    CHECK_OK(af_output_write(in_dir(name), "one", 3, false, &err), err);
+    CHECK_OK(af_output_write(in_dir(name), "two", 3, true, &err), err);
+    check_content(name, "two");
+    af_output o = {0};
+    CHECK_OK(af_output_open_folder(&o, in_dir(folder), NULL, false, &err), err);
+    put_in(&o, "a.bin", "1");
+    CHECK_OK(af_output_commit(&o, &err), err);
+    assert_int_equal(count_in(folder), 2);
+}
+
 /* Names are checked first; what comes between that and the rename stays. */
 static void test_a_file_that_appears_meanwhile_stays(void **state)
 {
@@ -341,6 +362,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_files, begin, end),
         cmocka_unit_test_setup_teardown(test_groups_are_apart, begin, end),
         cmocka_unit_test_setup_teardown(test_a_file_that_appears_meanwhile_stays, begin, end),
+        cmocka_unit_test_setup_teardown(test_names_of_255_bytes, begin, end),
         cmocka_unit_test_setup_teardown(test_a_failure_in_the_middle_puts_the_old_files_back, begin,
                                         end),
         cmocka_unit_test_setup_teardown(test_a_file_that_cannot_be_put_back_stays_known, begin,
