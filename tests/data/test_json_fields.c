@@ -425,6 +425,9 @@ static void test_what_is_advised(void **state)
         {"{\"INSTRUCTION\": \"Q\", \"RESPONSE\": \"A\"}",
          "{path: ..., field_instruction: INSTRUCTION, field_output: RESPONSE}"},
         {"{\"inputs\": \"Q\", \"targets\": \"A\"}", "field_instruction: inputs"},
+        {"{\"message_id\": \"1\", \"parent_id\": null, \"text\": \"Q\", \"role\": \"prompter\"}",
+         "the record is one message of a tree (its keys: [message_id, parent_id, text, role]); "
+         "write conversations as records, or 'type: text'"},
         {"{\"problem\": \"Q\", \"answer\": \"4\", \"solution\": \"2 + 2 = 4\"}",
          "{path: ..., field_instruction: problem, field_output: solution}"},
         {"{\"problem\": \"Q\", \"generated_solution\": \"A\"}", "field_output: generated_solution"},

@@ -92,6 +92,12 @@ af_status af_shape_detect(af_data_source *s, const json_t *record, const af_sour
     af_question q;
     if (!s->shape_given)
         s->shape = shape_of(s, record);
+    if (!s->shape_given && s->shape == AF_SHAPE_TEXT && has(record, "parent_id") &&
+        has(record, "role"))
+        return af_source_loc_fail(p, err,
+                                  "the record is one message of a tree (its keys: [%s]); write "
+                                  "conversations as records, or 'type: text' to train on messages",
+                                  af_record_keys(record, keys, sizeof keys));
     if ((s->shape == AF_SHAPE_AUTO || is_half(s, record)) && af_question_fields(record, &q))
         return af_shape_unknown(record, &q, p, err);
     if (s->shape == AF_SHAPE_AUTO)
