@@ -192,6 +192,10 @@ def check_functions(s):
                 {"role": "tool", "tool_call_id": "call00001", "content": "sunny"}]
     prompts = [s.post("/apply-template", messages=m)[1]["prompt"] for m in (old, new)]
     check(prompts[0] == prompts[1] and "Rome" in prompts[0] and "sunny" in prompts[0], "earlier calls: %s" % prompts)
+    one = {"id": "c", "type": "function", "function": {"name": "sql", "arguments": {"input": "x"}}}
+    two = {"id": "c", "type": "custom", "custom": {"name": "sql", "input": "x"}}
+    prompts = [s.post("/apply-template", messages=HI + [{"role": "assistant", "content": "", "tool_calls": [c]}])[1]["prompt"] for c in (one, two)]
+    check(prompts[0] == prompts[1] and "sql" in prompts[0], "an earlier call of a custom tool: %s" % prompts)
     for field, body in (("function_call", {"function_call": {"name": "x"}, "functions": [WEATHER]}), ("functions", {"functions": [WEATHER], "tools": TOOLS}),
                         ("functions", {"functions": {}}), ("function_call", {"function_call": 3})):
         status, r = s.post(CHAT, messages=HI, **body)

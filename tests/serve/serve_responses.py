@@ -120,6 +120,16 @@ def check_custom_tools(s):
     same_as_chat(s, HI + [{"role": "assistant", "content": "", "tool_calls": [called]}, {"role": "tool", "tool_call_id": "c1", "content": "sun"}],
                  input=HI + [{"type": "custom_tool_call", "call_id": "c1", "name": "sql", "input": "x"},
                              {"type": "custom_tool_call_output", "call_id": "c1", "output": "sun"}])
+    # in chats
+    chat = {"type": "custom", "custom": {"name": "sql", "format": {"type": "grammar", "grammar": {"syntax": "regex", "definition": "SELECT [0-9]"}}}}
+    for choice in ("required", {"type": "custom", "custom": {"name": "sql"}}):
+        c = s.post(CHAT, messages=HI, tools=[chat] + [CHAT_TOOL] * (choice != "required"), tool_choice=choice, parallel_tool_calls=False)[1]["choices"][0]
+        call = c["message"]["tool_calls"][0]
+        check(c["finish_reason"] == "tool_calls" and call["type"] == "custom" and call["custom"]["name"] == "sql" and
+              call["custom"]["input"].startswith("SELECT ") and "function" not in call, "a call in a chat: %s" % c)
+    deltas = [e["choices"][0]["delta"] for e in s.events(CHAT, messages=HI, tools=[chat, CHAT_TOOL], grammar=rules)]
+    calls = [c for d in deltas for c in d.get("tool_calls", [])]
+    check([(c["index"], c["type"], c["custom"]) for c in calls] == [(0, "custom", {"name": "sql", "input": 'a "b"'})], "a stream: %s" % calls)
     for bad in ({"type": "custom"}, {"type": "custom", "name": 3}):
         status, answer = s.post(PATH, input="Hi", tools=[bad])
         check(status == 400 and answer["error"]["param"] == "tools", "a tool without a name: %s" % answer)

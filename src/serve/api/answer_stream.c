@@ -177,15 +177,32 @@ static void out_function(af_buf *b, const af_tool_call *call)
     af_buf_char(b, '}');
 }
 
-static void out_call(af_buf *b, const af_tool_call *call, bool indexed)
+static void out_custom(af_buf *b, const af_tool_call *call)
 {
+    json_t *tree = NULL;
+    const char *input = af_custom_input(call, &tree);
+    af_buf_str(b, "{\"name\":");
+    af_out_cstring(b, call->name);
+    af_buf_str(b, ",\"input\":");
+    af_out_cstring(b, input);
+    af_buf_char(b, '}');
+    json_decref(tree);
+}
+
+static void out_call(af_buf *b, const af_generation *g, const af_tool_call *call, bool indexed)
+{
+    const bool custom = af_is_custom(g, call->name);
     af_buf_str(b, b->len ? ",{" : "{");
     if (indexed)
         af_buf_printf(b, "\"index\":%d,", call->index);
     af_buf_str(b, "\"id\":");
     af_out_cstring(b, call->id);
-    af_buf_str(b, ",\"type\":\"function\",\"function\":");
-    out_function(b, call);
+    af_buf_str(b, custom ? ",\"type\":\"custom\",\"custom\":"
+                         : ",\"type\":\"function\",\"function\":");
+    if (custom)
+        out_custom(b, call);
+    else
+        out_function(b, call);
     af_buf_char(b, '}');
 }
 
@@ -196,9 +213,9 @@ static void add_call(af_choice *c, const af_tool_call *call)
             out_function(c->of->stream ? &c->new_calls : &c->calls, call);
         return;
     }
-    out_call(&c->calls, call, false);
+    out_call(&c->calls, c->of, call, false);
     if (c->of->stream)
-        out_call(&c->new_calls, call, true);
+        out_call(&c->new_calls, c->of, call, true);
 }
 
 const af_answer_form af_form_chat = {.id = "chatcmpl-",

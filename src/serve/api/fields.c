@@ -11,6 +11,11 @@ json_t *af_value(const json_t *o, const char *name)
     return json_is_null(v) ? NULL : v;
 }
 
+bool af_is_word(const json_t *v, const char *word)
+{
+    return json_is_string(v) && strcmp(json_string_value(v), word) == 0;
+}
+
 af_status af_value_type(const json_t *o, const char *name, json_type type, json_t **v,
                         af_error *err)
 {

@@ -11,6 +11,8 @@
 
 /* The field, or NULL when it is absent or null. */
 json_t *af_value(const json_t *o, const char *name);
+/* Is it this text? */
+bool af_is_word(const json_t *v, const char *word);
 AF_CHECKED af_status af_value_bool(const json_t *o, const char *name, bool *v, af_error *err);
 AF_CHECKED af_status af_value_int(const json_t *o, const char *name, int64_t min, int64_t max,
                                   int64_t *v, af_error *err);

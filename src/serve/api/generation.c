@@ -247,6 +247,7 @@ void af_generation_free(af_generation *g)
     af_response_free(g->response);
     json_decref(g->tools);
     json_decref(g->picked);
+    json_decref(g->custom);
     af_served_unref(g->model);
     af_httpd_call_unref(g->call);
     free(g);
@@ -316,9 +317,10 @@ af_generation *af_generation_new(af_api *a, af_httpd_call *call, const af_answer
 static af_status read_chat(af_generation *g, const json_t *whole, af_api_fault *f)
 {
     af_status st = AF_OK;
-    json_t *body = NULL, *tools = NULL;
+    json_t *body = NULL, *tools = NULL, *custom = NULL;
     AF_TRY(af_function_tools(g, whole, &tools, &f->err));
-    AF_TRY(af_allowed_tools(tools, &body, &f->err));
+    AF_TRY(af_custom_tools(g, tools, &custom, &f->err));
+    AF_TRY(af_allowed_tools(custom, &body, &f->err));
     AF_TRY(af_request_model(g->api, body, &g->model, f));
     AF_TRY(af_generation_fields(g, body, f));
     AF_TRY(af_generation_format(g, body, f));
@@ -329,6 +331,7 @@ static af_status read_chat(af_generation *g, const json_t *whole, af_api_fault *
     g->task.sequences = g->choices;
 done:
     json_decref(tools);
+    json_decref(custom);
     json_decref(body);
     return st;
 }

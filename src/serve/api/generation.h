@@ -149,6 +149,7 @@ struct af_generation {
     af_kept_grammar *grammar;
     char *schema;   /* what the grammar was made of; NULL: none, or another kind of grammar */
     json_t *tools;  /* NULL: none that may be called */
+    json_t *custom; /* names of tools that take a text, or NULL */
     json_t *picked; /* llama-server's response_fields, or NULL */
     bool functions; /* they are "functions" of the request, and a call is its "function_call" */
     af_tool_format tool_format;
@@ -211,6 +212,15 @@ AF_CHECKED af_status af_function_tools(af_generation *g, const json_t *body, jso
 /* A body without "allowed_tools": the others are not offered, and tool_choice is its mode. *out is
  * the body itself when it has none; json_decref. */
 AF_CHECKED af_status af_allowed_tools(const json_t *body, json_t **out, af_error *err);
+/* Tools that take a text, of type "custom", as functions. To the model such a tool has one
+ * parameter, "input"; its format, {"syntax", "definition"}, is part of the description, and a call
+ * that is forced keeps to a regular expression. *out as above. */
+AF_CHECKED af_status af_custom_tools(af_generation *g, const json_t *body, json_t **out,
+                                     af_error *err);
+json_t *af_custom_function(const json_t *tool, const json_t *format);
+bool af_is_custom(const af_generation *g, const char *name);
+/* The text of a call of one; valid until *tree is freed (json_decref). */
+const char *af_custom_input(const af_tool_call *call, json_t **tree);
 /* tools and tool_choice of a body; with a forced call the grammar for it. */
 AF_CHECKED af_status af_generation_tools(af_generation *g, const json_t *body, af_api_fault *f);
 /* A parser for the calls in this choice's text. */

@@ -6,11 +6,6 @@
  * not offered to the model. */
 #include "serve/api/messages.h"
 
-static bool is_word(const json_t *v, const char *word)
-{
-    return json_is_string(v) && strcmp(json_string_value(v), word) == 0;
-}
-
 /* ---- turns ---- */
 
 /* The last message when it is of this role, or else a new one. */
@@ -18,7 +13,7 @@ static json_t *turn_of(json_t *messages, const char *role)
 {
     const size_t n = json_array_size(messages);
     json_t *last = n ? json_array_get(messages, n - 1) : NULL;
-    if (last && is_word(json_object_get(last, "role"), role))
+    if (last && af_is_word(json_object_get(last, "role"), role))
         return last;
     json_array_append_new(messages, json_pack("{s:s, s:[]}", "role", role, "content"));
     return json_array_get(messages, n);
@@ -114,9 +109,10 @@ static af_status add_message(json_t *messages, const json_t *message, size_t at,
     if (!json_is_string(content) && !json_is_array(content))
         return bad_block(at, "no 'content'", err);
     /* templates take one system message, the first: later ones are said in the user's turn */
-    const bool begun = json_array_size(messages) > 1 ||
-                       (json_array_size(messages) == 1 &&
-                        !is_word(json_object_get(json_array_get(messages, 0), "role"), "system"));
+    const bool begun =
+        json_array_size(messages) > 1 ||
+        (json_array_size(messages) == 1 &&
+         !af_is_word(json_object_get(json_array_get(messages, 0), "role"), "system"));
     if (strcmp(role, "system") == 0 && begun)
         role = "user";
     if (json_is_string(content))
@@ -156,7 +152,8 @@ static af_status make_messages(const json_t *body, json_t *chat, af_error *err)
     json_object_set(chat, "messages", messages);
     /* an answer that the request begins */
     const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
-    if (is_word(json_object_get(last, "role"), "assistant") && !json_object_get(last, "tool_calls"))
+    if (af_is_word(json_object_get(last, "role"), "assistant") &&
+        !json_object_get(last, "tool_calls"))
         json_object_set_new(chat, "continue_final_message", json_true());
 done:
     json_decref(messages);
@@ -175,7 +172,7 @@ static af_status read_tools(const json_t *body, json_t *chat, af_error *err)
     for (size_t i = 0; i < json_array_size(tools); i++) {
         json_t *tool = json_array_get(tools, i), *name = json_object_get(tool, "name");
         json_t *type = af_value(tool, "type");
-        if (type && !is_word(type, "custom"))
+        if (type && !af_is_word(type, "custom"))
             continue;
         if (!json_is_string(name)) {
             json_decref(list);
@@ -205,12 +202,12 @@ static af_status read_tool_choice(const json_t *body, json_t *chat, af_error *er
     const json_t *type = json_object_get(choice, "type"), *name = json_object_get(choice, "name");
     AF_TRY(af_value_bool(choice, "disable_parallel_tool_use", &single, err));
     json_object_set_new(chat, "parallel_tool_calls", json_boolean(!single));
-    if (is_word(type, "tool") && json_is_string(name))
+    if (af_is_word(type, "tool") && json_is_string(name))
         json_object_set_new(
             chat, field, json_pack("{s:s, s:{s:O}}", "type", "function", "function", "name", name));
-    else if (is_word(type, "auto") || is_word(type, "none"))
+    else if (af_is_word(type, "auto") || af_is_word(type, "none"))
         json_object_set_new(chat, field, json_string(json_string_value(type)));
-    else if (is_word(type, "any"))
+    else if (af_is_word(type, "any"))
         json_object_set_new(chat, field, json_string("required"));
     else
         AF_TRY(
@@ -230,13 +227,13 @@ static af_status read_thinking(const json_t *body, json_t *chat, af_error *err)
     if (st != AF_OK || !thinking)
         return st;
     const json_t *type = json_object_get(thinking, "type");
-    const bool off = is_word(type, "disabled");
-    if (!off && !is_word(type, "enabled") && !is_word(type, "adaptive"))
+    const bool off = af_is_word(type, "disabled");
+    if (!off && !af_is_word(type, "enabled") && !af_is_word(type, "adaptive"))
         return af_fail_subject(err, AF_EUSAGE, "thinking",
                                "'thinking' is not of type enabled, adaptive or disabled");
     if (!off && !af_value(chat, "reasoning_format"))
         json_object_set_new(chat, "reasoning_format", json_string("auto"));
-    if (!is_word(type, "adaptive") && !af_value(chat, "chat_template_kwargs"))
+    if (!af_is_word(type, "adaptive") && !af_value(chat, "chat_template_kwargs"))
         json_object_set_new(chat, "chat_template_kwargs",
                             json_pack("{s:b, s:b}", "enable_thinking", !off, "thinking", !off));
     return AF_OK;

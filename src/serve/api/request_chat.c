@@ -39,7 +39,15 @@ static void open_arguments(json_t *message)
     json_t *call;
     json_array_foreach(json_object_get(message, "tool_calls"), i, call)
     {
-        json_t *function = json_object_get(call, "function");
+        json_t *custom = json_object_get(call, "custom"), *function;
+        if (json_is_object(custom) && !json_object_get(call, "function")) {
+            function = json_pack("{s:O?, s:{s:O?}}", "name", json_object_get(custom, "name"),
+                                 "arguments", "input", json_object_get(custom, "input"));
+            json_object_set_new(call, "function", function);
+            json_object_set_new(call, "type", json_string("function"));
+            json_object_del(call, "custom");
+        }
+        function = json_object_get(call, "function");
         const json_t *text = json_object_get(function, "arguments");
         json_t *tree = json_is_string(text) ? af_json_load(json_string_value(text),
                                                            json_string_length(text), 0, NULL)

@@ -4,8 +4,6 @@
  * So the answer in one piece and the last event of a stream have the same items. */
 #include "serve/api/responses.h"
 
-#include "format/text/json_text.h"
-
 /* ---- the object ---- */
 
 static void out_usage(af_buf *b, const af_generation *g)
@@ -274,14 +272,6 @@ static const call_words customs = {"ctc", "custom_tool_call", "input",
                                    "response.custom_tool_call_input.delta",
                                    "response.custom_tool_call_input.done"};
 
-static bool is_custom(const af_response *r, const char *name)
-{
-    for (size_t i = 0; i < json_array_size(r->custom); i++)
-        if (strcmp(json_string_value(json_array_get(r->custom, i)), name) == 0)
-            return true;
-    return false;
-}
-
 static void out_call(af_buf *b, const af_generation *g, const call_words *w,
                      const af_tool_call *call, const char *text)
 {
@@ -310,11 +300,9 @@ static void send_text(af_generation *g, const call_words *w, const char *event, 
 static void add_call(af_choice *c, const af_tool_call *call)
 {
     af_generation *g = c->of;
-    const call_words *w = is_custom(g->response, call->name) ? &customs : &functions;
-    json_t *tree =
-        w == &customs ? af_json_load(call->arguments, strlen(call->arguments), 0, NULL) : NULL;
-    const char *input = json_string_value(json_object_get(tree, "input"));
-    const char *text = input ? input : call->arguments;
+    const call_words *w = af_is_custom(g, call->name) ? &customs : &functions;
+    json_t *tree = NULL;
+    const char *text = w == &customs ? af_custom_input(call, &tree) : call->arguments;
     af_buf item = {0};
     c->logprobs.content.len = 0;
     c->logprobs.tokens = 0;

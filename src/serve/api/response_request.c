@@ -14,17 +14,11 @@ void af_response_free(af_response *r)
         return;
     free(r->echo);
     free(r->items);
-    json_decref(r->custom);
     af_buf_clear(&r->logprobs);
     free(r);
 }
 
 /* ---- items to messages ---- */
-
-static bool is_word(const json_t *v, const char *word)
-{
-    return json_is_string(v) && strcmp(json_string_value(v), word) == 0;
-}
 
 static json_t *last_of(const json_t *list)
 {
@@ -37,9 +31,9 @@ static json_t *system_content(const json_t *item)
 {
     const json_t *type = json_object_get(item, "type"), *role = json_object_get(item, "role");
     json_t *content = json_object_get(item, "content");
-    const bool is_message = !type || is_word(type, "message");
+    const bool is_message = !type || af_is_word(type, "message");
     const bool has_text = json_is_string(content) || json_is_array(content);
-    return is_message && has_text && (is_word(role, "system") || is_word(role, "developer"))
+    return is_message && has_text && (af_is_word(role, "system") || af_is_word(role, "developer"))
                ? content
                : NULL;
 }
@@ -55,7 +49,7 @@ static af_status add_system(json_t *messages, json_t *instructions, const json_t
         json_array_append(parts, instructions);
     for (*used = 0; *used < json_array_size(items); ++*used) {
         json_t *item = json_array_get(items, *used), *content = system_content(item);
-        if (!content && !is_word(json_object_get(item, "type"), "reasoning"))
+        if (!content && !af_is_word(json_object_get(item, "type"), "reasoning"))
             break;
         if (content && json_array_size(parts) > 0)
             json_array_append_new(parts, json_string("")); /* parts are joined by line ends */
@@ -87,7 +81,7 @@ static af_status add_message(json_t *messages, const json_t *item, size_t at, af
 
 static af_status add_call(json_t *messages, const json_t *item, size_t at, af_error *err)
 {
-    const bool custom = is_word(json_object_get(item, "type"), "custom_tool_call");
+    const bool custom = af_is_word(json_object_get(item, "type"), "custom_tool_call");
     json_t *id = json_object_get(item, "call_id"), *name = json_object_get(item, "name"),
            *given = json_object_get(item, custom ? "input" : "arguments"),
            *last = last_of(messages);
@@ -95,7 +89,7 @@ static af_status add_call(json_t *messages, const json_t *item, size_t at, af_er
         return af_fail_subject(
             err, AF_EUSAGE, "input", "item %zu is a %s without 'call_id', 'name' or '%s'", at,
             custom ? "custom_tool_call" : "function_call", custom ? "input" : "arguments");
-    if (!last || !is_word(json_object_get(last, "role"), "assistant")) {
+    if (!last || !af_is_word(json_object_get(last, "role"), "assistant")) {
         json_array_append_new(messages,
                               json_pack("{s:s, s:s}", "role", "assistant", "content", ""));
         last = last_of(messages);
@@ -135,7 +129,7 @@ static json_t *reasoning_text(const json_t *item)
 static void add_reasoning(const json_t *messages, json_t **thought)
 {
     json_t *last = last_of(messages);
-    if (!*thought || !is_word(json_object_get(last, "role"), "assistant"))
+    if (!*thought || !af_is_word(json_object_get(last, "role"), "assistant"))
         return;
     if (!json_object_get(last, "reasoning_content"))
         json_object_set(last, "reasoning_content", *thought);
@@ -149,20 +143,21 @@ static af_status add_items(json_t *messages, const json_t *items, size_t from, a
     json_t *thought = NULL;
     for (size_t i = from; st == AF_OK && i < json_array_size(items); i++) {
         const json_t *item = json_array_get(items, i), *type = json_object_get(item, "type");
-        if (json_is_object(item) && (!type || is_word(type, "message")))
+        if (json_is_object(item) && (!type || af_is_word(type, "message")))
             st = add_message(messages, item, i, err);
-        else if (is_word(type, "function_call") || is_word(type, "custom_tool_call"))
+        else if (af_is_word(type, "function_call") || af_is_word(type, "custom_tool_call"))
             st = add_call(messages, item, i, err);
-        else if (is_word(type, "function_call_output") || is_word(type, "custom_tool_call_output"))
+        else if (af_is_word(type, "function_call_output") ||
+                 af_is_word(type, "custom_tool_call_output"))
             st = add_output(messages, item, i, err);
-        else if (is_word(type, "reasoning"))
+        else if (af_is_word(type, "reasoning"))
             thought = reasoning_text(item);
         else
             st = af_fail_subject(err, AF_EUNSUPPORTED, "input",
                                  "item %zu is of type '%.40s'; messages, calls of functions and "
                                  "custom tools, and their outputs are supported",
                                  i, json_is_string(type) ? json_string_value(type) : "none");
-        if (!is_word(type, "reasoning"))
+        if (!af_is_word(type, "reasoning"))
             add_reasoning(messages, &thought);
     }
     return st;
@@ -240,37 +235,9 @@ done:
     return st;
 }
 
-/* A tool that takes a text, as a function with one parameter. What the text must look like is part
- * of the description; a call that is forced keeps to a regular expression. */
-static json_t *custom_function(const json_t *tool)
-{
-    const json_t *format = af_value(tool, "format"), *rules = af_value(format, "definition");
-    json_t *text = json_pack("{s:s}", "type", "string");
-    const char *said = json_string_value(af_value(tool, "description"));
-    af_buf b = {0};
-    af_buf_str(&b, said ? said : "");
-    if (json_is_string(rules))
-        af_buf_printf(&b, "%sThe input follows this %s:\n%s", b.len ? "\n" : "",
-                      is_word(af_value(format, "syntax"), "regex") ? "regular expression"
-                                                                   : "grammar",
-                      json_string_value(rules));
-    if (json_is_string(rules) && is_word(af_value(format, "syntax"), "regex")) {
-        af_buf pattern = {0};
-        af_buf_printf(&pattern, "^(?:%s)$", json_string_value(rules));
-        json_object_set_new(text, "pattern", json_string(pattern.data ? pattern.data : ""));
-        af_buf_clear(&pattern);
-    }
-    json_t *function =
-        json_pack("{s:O?, s:s, s:{s:s, s:{s:o}, s:[s]}}", "name", af_value(tool, "name"),
-                  "description", b.data ? b.data : "", "parameters", "type", "object", "properties",
-                  "input", text, "required", "input");
-    af_buf_clear(&b);
-    return function;
-}
-
 /* Functions and custom tools: as chat completions have them into the chat, as they are into `kept`.
  */
-static af_status read_tools(af_response *r, const json_t *body, json_t *chat, json_t *kept,
+static af_status read_tools(af_generation *g, const json_t *body, json_t *chat, json_t *kept,
                             af_error *err)
 {
     static const char *const members[] = {"name", "description", "parameters", "strict"};
@@ -281,19 +248,20 @@ static af_status read_tools(af_response *r, const json_t *body, json_t *chat, js
     list = json_array();
     for (size_t i = 0; i < json_array_size(tools); i++) {
         json_t *tool = json_array_get(tools, i), *name = af_value(tool, "name");
-        const bool custom = is_word(json_object_get(tool, "type"), "custom");
-        json_t *function = custom ? custom_function(tool) : json_object();
+        const bool custom = af_is_word(json_object_get(tool, "type"), "custom");
+        json_t *function =
+            custom ? af_custom_function(tool, af_value(tool, "format")) : json_object();
         if (!json_is_string(json_object_get(tool, "type"))) {
             json_decref(function);
             json_decref(list);
             return af_fail_subject(err, AF_EUSAGE, "tools", "tool %zu has no 'type'", i);
         }
         if (custom && json_is_string(name))
-            json_array_append(r->custom, name);
+            json_array_append(g->custom, name);
         for (size_t k = 0; k < AF_LEN(members) && !custom; k++)
             if (af_value(tool, members[k]))
                 json_object_set(function, members[k], json_object_get(tool, members[k]));
-        if (custom || is_word(json_object_get(tool, "type"), "function")) {
+        if (custom || af_is_word(json_object_get(tool, "type"), "function")) {
             json_array_append_new(
                 list, json_pack("{s:s, s:O}", "type", "function", "function", function));
             json_array_append(kept, tool);
@@ -320,10 +288,10 @@ static json_t *allowed_tools(const json_t *choice)
 static void read_tool_choice(const json_t *body, json_t *chat)
 {
     json_t *choice = af_value(body, "tool_choice"), *name = json_object_get(choice, "name");
-    if (is_word(json_object_get(choice, "type"), "allowed_tools"))
+    if (af_is_word(json_object_get(choice, "type"), "allowed_tools"))
         json_object_set_new(chat, "tool_choice", allowed_tools(choice));
-    else if ((is_word(json_object_get(choice, "type"), "function") ||
-              is_word(json_object_get(choice, "type"), "custom")) &&
+    else if ((af_is_word(json_object_get(choice, "type"), "function") ||
+              af_is_word(json_object_get(choice, "type"), "custom")) &&
              json_is_string(name))
         json_object_set_new(
             chat, "tool_choice",
@@ -350,7 +318,7 @@ static af_status read_logprobs(const json_t *body, json_t *chat, af_error *err)
     const af_status st = af_value_type(body, "include", JSON_ARRAY, &include, err);
     bool wanted = top && !(json_is_integer(top) && json_integer_value(top) == 0);
     for (size_t i = 0; i < json_array_size(include); i++)
-        wanted |= is_word(json_array_get(include, i), "message.output_text.logprobs");
+        wanted |= af_is_word(json_array_get(include, i), "message.output_text.logprobs");
     if (st == AF_OK && wanted) {
         json_object_set_new(chat, "logprobs", json_true());
         if (top)
@@ -442,8 +410,8 @@ af_status af_response_read(af_generation *g, const json_t *body, json_t **chat, 
     AF_TRY(af_value_bool(body, "store", &store, &f->err));
     AF_TRY(read_items(g->api, body, items, f));
     AF_TRY(make_messages(body, items, to, &f->err));
-    r->custom = json_array();
-    AF_TRY(read_tools(r, body, to, tools, &f->err));
+    g->custom = json_array();
+    AF_TRY(read_tools(g, body, to, tools, &f->err));
     read_tool_choice(body, to);
     AF_TRY(read_format(body, to, &text, &f->err));
     AF_TRY(read_logprobs(body, to, &f->err));

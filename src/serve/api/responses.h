@@ -16,7 +16,6 @@ enum { AF_RESPONSES_BYTES_MAX = 32 << 20 }; /* of all of them */
 struct af_response {
     char *echo;      /* members of the request that the answer repeats, as JSON without braces */
     char *items;     /* the conversation so far, as JSON without brackets; NULL: nothing is kept */
-    json_t *custom;  /* names of tools that take a text */
     int events;      /* sent so far */
     af_buf logprobs; /* of the message that is being written */
 };

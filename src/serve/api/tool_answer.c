@@ -138,6 +138,78 @@ done:
     return st;
 }
 
+json_t *af_custom_function(const json_t *tool, const json_t *format)
+{
+    const json_t *rules = af_value(format, "definition");
+    json_t *text = json_pack("{s:s}", "type", "string");
+    const char *said = json_string_value(af_value(tool, "description"));
+    af_buf b = {0};
+    af_buf_str(&b, said ? said : "");
+    if (json_is_string(rules))
+        af_buf_printf(&b, "%sThe input follows this %s:\n%s", b.len ? "\n" : "",
+                      af_is_word(af_value(format, "syntax"), "regex") ? "regular expression"
+                                                                      : "grammar",
+                      json_string_value(rules));
+    if (json_is_string(rules) && af_is_word(af_value(format, "syntax"), "regex")) {
+        af_buf pattern = {0};
+        af_buf_printf(&pattern, "^(?:%s)$", json_string_value(rules));
+        json_object_set_new(text, "pattern", json_string(pattern.data ? pattern.data : ""));
+        af_buf_clear(&pattern);
+    }
+    json_t *function =
+        json_pack("{s:O?, s:s, s:{s:s, s:{s:o}, s:[s]}}", "name", af_value(tool, "name"),
+                  "description", b.data ? b.data : "", "parameters", "type", "object", "properties",
+                  "input", text, "required", "input");
+    af_buf_clear(&b);
+    return function;
+}
+
+bool af_is_custom(const af_generation *g, const char *name)
+{
+    for (size_t i = 0; i < json_array_size(g->custom); i++)
+        if (strcmp(json_string_value(json_array_get(g->custom, i)), name) == 0)
+            return true;
+    return false;
+}
+
+const char *af_custom_input(const af_tool_call *call, json_t **tree)
+{
+    *tree = af_json_load(call->arguments, strlen(call->arguments), 0, NULL);
+    const char *input = json_string_value(json_object_get(*tree, "input"));
+    return input ? input : call->arguments;
+}
+
+af_status af_custom_tools(af_generation *g, const json_t *body, json_t **out, af_error *err)
+{
+    const json_t *tools = af_value(body, "tools"), *choice = af_value(body, "tool_choice");
+    json_t *list = json_array(), *names = json_array();
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        json_t *tool = json_array_get(tools, i), *own = json_object_get(tool, "custom");
+        json_t *format = af_value(own, "format"), *name = json_object_get(own, "name");
+        const bool custom =
+            af_is_word(json_object_get(tool, "type"), "custom") && json_is_string(name);
+        if (custom)
+            json_array_append(names, name);
+        json_array_append_new(
+            list, custom ? json_pack("{s:s, s:o}", "type", "function", "function",
+                                     af_custom_function(own, af_value(format, "grammar")))
+                         : json_incref(tool));
+    }
+    *out = json_array_size(names) ? json_copy((json_t *)(uintptr_t)body)
+                                  : json_incref((json_t *)(uintptr_t)body);
+    if (json_array_size(names)) {
+        json_object_set(*out, "tools", list);
+        if (af_is_word(json_object_get(choice, "type"), "custom"))
+            json_object_set_new(*out, "tool_choice",
+                                json_pack("{s:s, s:O?}", "type", "function", "function",
+                                          json_object_get(choice, "custom")));
+        g->custom = json_incref(names);
+    }
+    json_decref(list);
+    json_decref(names);
+    return af_memory_check(err);
+}
+
 static bool is_listed(const json_t *list, const json_t *tool)
 {
     const json_t *name = json_object_get(json_object_get(tool, "function"), "name");
