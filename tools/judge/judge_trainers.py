@@ -228,6 +228,7 @@ def preference_runs():
     runs += [("dpo-several", "dpo", *same(loss_type=["sigmoid", "bco_pair", "sft"], loss_weights=[0.8, 0.2, 1.0])),
              *((f"dpo-end-{n}", "dpo", {"max_length": n, "truncation_mode": "keep_end"},
                 {"sequence_len": n, "truncation_mode": "keep_end"}) for n in (8, 24)),
+             ("dpo-sync", "dpo", *same(sync_ref_model=True, ref_model_sync_steps=2)),
              ("dpo-ld", "dpo", *same(ld_alpha=0.5)), ("dpo-wpo", "dpo", *same(use_weighting=True)),
              *((f"dpo-{kind}", "dpo", *same(f_divergence_type=kind, optim="sgd", learning_rate=0.05))
                for kind in ("forward_kl", "js_divergence", "alpha_divergence")),

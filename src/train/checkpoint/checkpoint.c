@@ -193,10 +193,8 @@ af_status af_checkpoint_send(const af_step_graph *g, af_error *err)
 }
 
 /* Optimizer moments and every other state, in the order they were recorded. */
-static af_status copy_state(tensor_copies *c, const af_step_graph *g, af_error *err)
+static af_status copy_whole_state(tensor_copies *c, const af_step_graph *g, af_error *err)
 {
-    if (af_checkpoint_is_split(g))
-        return copy_split_state(c, g, err);
     for (af_tensor *x = NULL; (x = af_graph_next(g->graph, AF_ROLE_STATE, x));) {
         char name[160];
         if (!af_tensor_is_stored(x))
@@ -207,6 +205,24 @@ static af_status copy_state(tensor_copies *c, const af_step_graph *g, af_error *
             return st;
     }
     return AF_OK;
+}
+
+static af_status copy_state(tensor_copies *c, const af_step_graph *g, af_error *err)
+{
+    af_status st =
+        af_checkpoint_is_split(g) ? copy_split_state(c, g, err) : copy_whole_state(c, g, err);
+    if (st != AF_OK || !g->reference)
+        return st;
+    st = reserve(c, 1, err);
+    if (st == AF_OK) /* it changes when nothing is being written */
+        c->item[c->count++] = (tensor_copy){.name = AF_CHECKPOINT_REFERENCE,
+                                            .dtype = AF_DTYPE_F32,
+                                            .dim = {g->reference_count},
+                                            .ndim = 1,
+                                            .data = g->reference,
+                                            .bytes = (uint64_t)g->reference_count * sizeof(float),
+                                            .borrowed = true};
+    return st;
 }
 
 /* Experts are one tensor here and one matrix each in folders: splits the last copy. What is one
@@ -258,34 +274,6 @@ static af_status copy_weights(tensor_copies *c, const af_step_graph *g, af_error
             return st;
     }
     return AF_OK;
-}
-
-static uint64_t stored_bytes(const af_step_graph *g, af_role role)
-{
-    uint64_t n = 0;
-    for (af_tensor *x = NULL; (x = af_graph_next(g->graph, role, x));)
-        n += af_tensor_is_stored(x) ? af_tensor_bytes(x) : 0;
-    return n;
-}
-
-uint64_t af_trained_bytes(const af_step_graph *g)
-{
-    uint64_t n = 0;
-    if (g->model->adapter)
-        return stored_bytes(g, AF_ROLE_PARAM);
-    for (int i = 0; i < g->model->spec->tensors; i++)
-        n += af_tensor_bytes(g->leaves.tensor[i]);
-    return n;
-}
-
-uint64_t af_checkpoint_bytes(const af_step_graph *g)
-{
-    uint64_t n = af_trained_bytes(g);
-    if (!af_checkpoint_is_split(g))
-        return n + stored_bytes(g, AF_ROLE_STATE);
-    for (const af_state_part *p = af_graph_states(g->graph); p; p = p->next)
-        n += (uint64_t)p->full * (uint64_t)af_dtype_get(p->dtype)->bytes;
-    return n;
 }
 
 /* base: the tensors are those of this model, under its names, and what it has beside them. */

@@ -23,6 +23,8 @@ typedef struct af_checkpoint_source {
     const char *trainer_state; /* text of trainer_state.json */
 } af_checkpoint_source;
 
+#define AF_CHECKPOINT_REFERENCE "reference" /* among the optimizer's states */
+
 /* Starts writing checkpoint-STEP; waits first for the previous one. The step graph, its model and
  * the template must live until it is written. A failure is reported by the next call. */
 AF_CHECKED af_status af_saver_save(af_saver *s, const af_checkpoint_source *from, af_error *err);

@@ -80,6 +80,13 @@ static af_status load_state(const af_step_graph *g, const char *dir, af_error *e
             AF_TRY(bad_state(dir, name, err));
         AF_TRY(put_stored(g, f, x, e, err));
     }
+    if (g->reference) {
+        const af_stored *e = af_safetensors_find(f, AF_CHECKPOINT_REFERENCE);
+        const uint64_t bytes = (uint64_t)g->reference_count * sizeof(float);
+        if (!e || e->dtype != AF_DTYPE_F32 || e->bytes != bytes)
+            AF_TRY(bad_state(dir, AF_CHECKPOINT_REFERENCE, err));
+        memcpy(g->reference, e->data, bytes);
+    }
 done:
     af_safetensors_close(f);
     free(path);

@@ -172,6 +172,9 @@ typedef struct af_run_config {
     double kto_desirable_weight, kto_undesirable_weight;
     int64_t kto_kl_batch;
     af_tri precompute_ref;
+    bool sync_ref; /* the reference follows the policy (TR-DPO) */
+    double ref_mixup;
+    int64_t ref_sync_steps;
     double center_coef; /* reward */
     /* distillation */
     const char *teacher_model, *teacher_adapter;

@@ -198,12 +198,12 @@ static const foreign_group groups[] = {
      "precompute_ref_batch_size"},
     {IDLE, "rows of pairs are packed and without padding: see 'sample_packing'",
      "dpo_padding_free"},
-    {IDLE, "only 'sync_ref_model' reads it", "ref_model_mixup_alpha ref_model_sync_steps"},
     {IDLE, "only the loss 'bco' reads it",
      "prompt_sample_size min_density_ratio max_density_ratio"},
     {REFUSED, "the reference is the model that the run starts from",
      "model_ref "
-     "reference_free sync_ref_model ref_model ref_model_* force_use_ref_model ref_adapter_name "
+     "reference_free ref_model ref_model_adapters ref_model_quantization_bit "
+     "ref_model_init_kwargs force_use_ref_model ref_adapter_name "
      "model_adapter_name"},
     {REFUSED, "'rl' is dpo, ipo, kto, orpo, simpo, cpo or reward; see 'dpo_loss_type'",
      "pref_loss pref_bco_weight dpo_norm_loss"},

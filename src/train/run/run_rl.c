@@ -2,6 +2,8 @@
  */
 #include "base/buf.h"
 #include "base/log.h"
+#include "train/run/freeze.h"
+#include "train/run/method.h"
 #include "train/run/run_keys.h"
 
 #include <math.h>
@@ -232,6 +234,29 @@ static af_status check_smoothing(const af_pref_opts *o, const af_run_config *r, 
     return AF_OK;
 }
 
+/* A reference that follows the weights in training. */
+static af_status check_sync(const af_run_config *r, af_error *err)
+{
+    static const char *const keys[] = {"ref_model_mixup_alpha", "ref_model_sync_steps"};
+    af_status st = AF_OK;
+    for (size_t i = 0; i < AF_LEN(keys) && !r->sync_ref && st == AF_OK; i++)
+        if (af_run_key_is_set(r, keys[i]))
+            st = af_run_idle_key(r, keys[i], "without 'sync_ref_model: true'", err);
+    if (!r->sync_ref)
+        return st;
+    if (!af_method_trains_base(r))
+        return wrong(r, "sync_ref_model", err,
+                     "sync_ref_model is for full fine-tuning: the reference of an adapter is the "
+                     "model without it");
+    if (r->precompute_ref == AF_TRI_YES)
+        return wrong(r, "sync_ref_model", err,
+                     "sync_ref_model and precompute_ref_log_probs contradict each other: give one");
+    if (af_method_rounding(r) != AF_ROUNDING_NEAREST)
+        return wrong(r, "sync_ref_model", err,
+                     "sync_ref_model does not go with 'bf16_stochastic_round' or 'kahan_sum'");
+    return AF_OK;
+}
+
 static af_status check_dpo(const af_pref_opts *o, const af_run_config *r, af_error *err)
 {
     static const af_pref_type scored[] = {AF_PREF_CDPO,   AF_PREF_SIGMOID, AF_PREF_SIGMOID_NORM,
@@ -253,7 +278,7 @@ static af_status check_dpo(const af_pref_opts *o, const af_run_config *r, af_err
                                "f_divergence_type is not alpha_divergence", err);
     if (!has_type(o, AF_PREF_DISCOPOP) && af_run_key_is_set(r, "discopop_tau"))
         return af_run_idle_key(r, "discopop_tau", "the loss is not discopop", err);
-    return AF_OK;
+    return check_sync(r, err);
 }
 
 static af_status check_kto(const af_pref_opts *o, const af_run_config *r, af_error *err)

@@ -64,6 +64,8 @@ typedef struct af_step_graph {
     float *row_stats, *row_share, *row_weights;
     double *likely_rows; /* [rows_max][2 AF_DRAW_TOPS_MAX]: what is read, and before it written */
     float *losses, *router_losses; /* of the step's micro-batches */
+    float *reference; /* sync_ref_model: all trained values of the reference, or NULL; borrowed */
+    int64_t reference_count;
 } af_step_graph;
 
 /* An empty one for this run and model. Counts the code of the program: call it first. */

@@ -4,6 +4,8 @@
  * have as many, and a mean over pairs whatever packing does. */
 #include "train/trainer/pref_trainer.h"
 #include "data/store/token_cache.h"
+#include "graph/graph_access.h"
+#include "train/checkpoint/checkpoint.h"
 #include "train/step/ranks.h"
 #include "train/trainer/reference_cache.h"
 #include "train/trainer/trainer.h"
@@ -52,6 +54,7 @@ void af_pref_trainer_close(af_pref_trainer *p)
     free(p->refs);
     free(p->grads);
     free(p->eval_sums);
+    free(p->reference);
     *p = (af_pref_trainer){0};
 }
 
@@ -80,14 +83,14 @@ static bool all_known(const af_batch *b, const af_pair_reference *table)
     return true;
 }
 
-/* Batches 0 .. n-1 of a stream. */
-static af_status fill_table(af_trainer *t, af_stream *stream, int64_t n, af_pair_reference *table,
-                            int64_t *computed, af_error *err)
+/* Batches from .. to-1 of a stream. */
+static af_status fill_table(af_trainer *t, af_stream *stream, int64_t from, int64_t to,
+                            af_pair_reference *table, int64_t *computed, af_error *err)
 {
     af_status st = AF_OK;
-    for (int64_t m = 0; m < n; m++) {
+    for (int64_t m = from; m < to; m++) {
         const af_batch *b;
-        if (af_trainer_stops(t))
+        if (t->progress.step == 0 && af_trainer_stops(t))
             return af_fail(err, AF_ESTOPPED,
                            "stopped before the first step, while the reference was computed");
         AF_TRY(af_stream_get(stream, m, &b, err));
@@ -119,7 +122,8 @@ static int64_t micro_batches(const af_trainer *t)
 {
     const af_run_progress *p = &t->progress;
     const int64_t epoch = (p->items_per_epoch + p->items_per_micro - 1) / p->items_per_micro;
-    return AF_MIN(epoch, p->steps * p->micro_per_step);
+    const int64_t steps = t->run->sync_ref ? AF_MIN(p->steps, t->run->ref_sync_steps) : p->steps;
+    return AF_MIN(epoch, steps * p->micro_per_step);
 }
 
 /* The values of one store: what the cache has, then what is missing. */
@@ -138,9 +142,9 @@ static af_status fill_store(af_trainer *t, bool eval, bool eval_only, af_error *
     if (af_run_model_splits_weights(&t->model)) /* all must miss the same values */
         AF_TRY(af_comm_broadcast(t->comm, table, (uint64_t)records * sizeof *table, 0, err));
     if (!eval && !eval_only)
-        AF_TRY(fill_table(t, t->data.stream, micro_batches(t), table, &computed, err));
+        AF_TRY(fill_table(t, t->data.stream, 0, micro_batches(t), table, &computed, err));
     if (t->data.eval_items && eval == t->data.eval_own_store)
-        AF_TRY(fill_table(t, t->data.eval_stream, t->data.eval_items, table, &computed, err));
+        AF_TRY(fill_table(t, t->data.eval_stream, 0, t->data.eval_items, table, &computed, err));
     if (computed)
         af_run_log(t->hooks, "reference: %" PRId64 " records in %.1f s%s", computed,
                    af_seconds_now() - start, path ? ", kept in the cache" : "");
@@ -166,6 +170,131 @@ af_status af_trainer_reference(af_trainer *t, bool eval_only, af_error *err)
 done:
     af_graph_set_training(t->step.graph, true);
     return st;
+}
+
+/* ---- a reference that follows the weights ---- */
+
+typedef void sync_item(float *weight, float *reference, int64_t n, double alpha);
+
+/* As TRL's callback. */
+static void mix(float *weight, float *reference, int64_t n, double alpha)
+{
+    const float keep = (float)(1 - alpha), take = (float)alpha;
+    for (int64_t i = 0; i < n; i++)
+        reference[i] = reference[i] * keep + take * weight[i];
+}
+
+static void copy(float *weight, float *reference, int64_t n, double alpha)
+{
+    (void)alpha;
+    memcpy(reference, weight, (uint64_t)n * sizeof *weight);
+}
+
+static void swap(float *weight, float *reference, int64_t n, double alpha)
+{
+    (void)alpha;
+    for (int64_t i = 0; i < n; i++) {
+        const float w = weight[i];
+        weight[i] = reference[i];
+        reference[i] = w;
+    }
+}
+
+/* `item` of every trained tensor, which is written back where it may have changed. */
+static af_status each_param(af_trainer *t, sync_item *item, bool write, af_error *err)
+{
+    af_graph *g = t->step.graph;
+    float *at = t->pref.reference;
+    af_status st = AF_OK;
+    for (af_tensor *x = NULL; st == AF_OK && (x = af_graph_next(g, AF_ROLE_PARAM, x));) {
+        const uint64_t bytes = af_tensor_bytes(x);
+        float *w = af_tensor_is_stored(x) ? malloc(AF_MAX(bytes, 1)) : NULL;
+        if (!af_tensor_is_stored(x))
+            continue;
+        st = w ? af_tensor_read(g, x, w, bytes, err) : af_fail_nomem(err, "a reference", bytes);
+        if (st == AF_OK)
+            item(w, at, (int64_t)(bytes / sizeof *w), t->run->ref_mixup);
+        if (st == AF_OK && write)
+            st = af_tensor_write(g, x, w, bytes, err);
+        at += bytes / sizeof *w;
+        free(w);
+    }
+    return st;
+}
+
+static af_status count_params(const af_trainer *t, int64_t *out, af_error *err)
+{
+    const char *why = af_run_model_splits_weights(&t->model) ? "'zero_stage: 3'" : NULL;
+    *out = 0;
+    for (af_tensor *x = NULL; (x = af_graph_next(t->step.graph, AF_ROLE_PARAM, x));) {
+        *out += af_tensor_is_stored(x) ? af_tensor_count(x) : 0;
+        if (af_tensor_is_stored(x) && af_tensor_dtype(x) != AF_DTYPE_F32)
+            why = "weights that are trained in bf16";
+    }
+    char at[300];
+    return why ? af_fail(err, AF_EUNSUPPORTED, "%s: sync_ref_model is not supported with %s",
+                         af_run_key_loc(t->run, "sync_ref_model", at, sizeof at), why)
+               : AF_OK;
+}
+
+af_status af_trainer_sync_open(af_trainer *t, af_error *err)
+{
+    int64_t n = 0;
+    if (!t->run->sync_ref)
+        return AF_OK;
+    const af_status st = count_params(t, &n, err);
+    if (st != AF_OK)
+        return st;
+    t->pref.reference = af_calloc((uint64_t)n, sizeof *t->pref.reference);
+    if (!t->pref.reference)
+        return af_fail_nomem(err, "a reference", (uint64_t)n * sizeof(float));
+    t->step.reference = t->pref.reference;
+    t->step.reference_count = n;
+    return each_param(t, copy, false, err);
+}
+
+static void forget(af_pair_reference *table, int64_t n)
+{
+    for (int64_t i = 0; i < n && table; i++)
+        table[i].first = NAN;
+}
+
+/* The reference's values of the records until it changes again, and of the evaluation. */
+static af_status refill(af_trainer *t, af_error *err)
+{
+    const af_run_progress *p = &t->progress;
+    const int64_t every = t->run->ref_sync_steps, next = (p->step / every + 1) * every;
+    const int64_t to = AF_MIN(next, p->steps) * p->micro_per_step;
+    int64_t computed = 0;
+    af_status st = each_param(t, swap, true, err);
+    if (st != AF_OK)
+        return st;
+    forget(t->pref.ref, t->data.store.records);
+    forget(t->pref.eval_ref, t->data.eval_own_store ? t->data.eval_store.records : 0);
+    af_graph_set_training(t->step.graph, false);
+    st = fill_table(t, t->data.stream, p->micro, to, t->pref.ref, &computed, err);
+    if (st == AF_OK && t->data.eval_items)
+        st = fill_table(t, t->data.eval_stream, 0, t->data.eval_items,
+                        t->data.eval_own_store ? t->pref.eval_ref : t->pref.ref, &computed, err);
+    af_graph_set_training(t->step.graph, true);
+    const af_status back = each_param(t, swap, true, st == AF_OK ? err : NULL);
+    return st == AF_OK ? back : st;
+}
+
+af_status af_trainer_sync_resume(af_trainer *t, af_error *err)
+{
+    return t->run->sync_ref && t->progress.step > 0 ? refill(t, err) : AF_OK;
+}
+
+af_status af_trainer_sync(af_trainer *t, af_error *err)
+{
+    if (!t->run->sync_ref || t->progress.step % t->run->ref_sync_steps != 0)
+        return AF_OK;
+    /* a checkpoint in writing reads weights and reference */
+    af_status st = af_trainer_writes(t) ? af_saver_wait(t->output.saver, err) : AF_OK;
+    if (st == AF_OK)
+        st = each_param(t, mix, false, err);
+    return st == AF_OK ? refill(t, err) : st;
 }
 
 /* ---- steps ---- */

@@ -198,6 +198,7 @@ af_status af_trainer_start(af_trainer *t, af_error *err)
         AF_TRY(af_run_output_open(&t->output, t->run, t->hooks, &checkpoint, &own, err));
     AF_TRY(af_ranks_tell(t->comm, &checkpoint, &own, err));
     AF_TRY(af_trainer_reference(t, false, err)); /* of the model that the run begins with */
+    AF_TRY(af_trainer_sync_open(t, err));
     t->progress.data_records = t->data.store.records;
     t->progress.data_tokens = (int64_t)t->data.store.tokens;
     if (checkpoint) {
@@ -208,6 +209,7 @@ af_status af_trainer_start(af_trainer *t, af_error *err)
         AF_TRY(af_resume_check(&t->model, &t->data, t->hooks, checkpoint, err));
         AF_TRY(af_checkpoint_load(&t->step, &t->progress, checkpoint, err));
         af_resume_check_data(&t->progress, &t->data, t->hooks);
+        AF_TRY(af_trainer_sync_resume(t, err));
         if (!own)
             forget_best(t);
     }
@@ -484,6 +486,8 @@ af_status af_trainer_advance(af_trainer *t, af_error *err)
     if (log_due(t))
         st = log_step(t, err);
     watch_loss(t);
+    if (st == AF_OK)
+        st = af_trainer_sync(t, err);
     if (st == AF_OK)
         st = af_trainer_agree_stop(t, err);
     return st == AF_OK ? af_trainer_run_due(t, err) : st;
