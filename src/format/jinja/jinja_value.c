@@ -112,8 +112,8 @@ void af_jstr_fill(af_jstr *s, const char *p, uint64_t n)
 
 bool af_jstr_is(const af_jstr *s, const char *lit)
 {
-    const uint64_t n = strlen(lit);
-    return s->n == n && !memcmp(s->p, lit, n);
+    const char first = s->n ? s->p[0] : '\0'; /* most names differ there: attributes ask often */
+    return first == lit[0] && s->n == strlen(lit) && !memcmp(s->p, lit, s->n);
 }
 
 uint64_t af_jstr_hash(af_jstr *s)
