@@ -298,6 +298,15 @@ static void test_calls_in_lines(void **state)
         "<|im_start|>system:[{\"name\": \"f\"}]S<|im_end|>" U("Q")
             A("f(a=1)\ng(a='x, (y)', b=True)") "<|im_start|>environment:R<|im_end|>" A("A"));
     assert_int_equal(c.log.len, 0);
+    CHECK_OK(preview(&c,
+                     "{\"chosen\": [" TURN(
+                         "user", "Q") ", {\"role\": \"assistant\", \"content\": \"\", "
+                                      "\"function_calls\": \"f(a=1)\"}], \"rejected\": [" TURN(
+                                          "user", "Q") ", " TURN("assistant", "B") "]}",
+                     "rl: dpo\n"),
+             c.err);
+    const json_t *chosen = json_object_get(json_array_get(c.rows, 0), "chosen");
+    assert_string_equal(json_string_value(json_object_get(chosen, "text")), U("Q") A("!9f1"));
     case_refused(&c, preview(&c, DOLCI("I call f"), ""),
                  "message 3: \"function_calls\" are not calls as Python has them");
     case_refused(&c, preview(&c, DOLCI("f(a=1) and g"), ""), "message 3: \"function_calls\"");

@@ -73,16 +73,16 @@ static json_t *open_message(json_t *m, size_t number)
     return out;
 }
 
-bool af_record_open_line_calls(const af_data_source *s, json_t *record)
+static bool open_field(const af_data_source *s, json_t *record, const char *field)
 {
-    const json_t *turns = json_object_get(record, s->field.messages);
+    const json_t *turns = json_object_get(record, field);
     bool any = false;
     for (size_t i = 0; i < json_array_size(turns) && !any; i++) {
         const json_t *m = json_array_get(turns, i);
         any = json_string_length(json_object_get(m, CALLS)) ||
               json_string_length(json_object_get(m, AF_FUNCTIONS));
     }
-    if (!any || s->line_calls)
+    if (!any)
         return true;
     json_t *out = json_array();
     bool ok = true;
@@ -94,5 +94,15 @@ bool af_record_open_line_calls(const af_data_source *s, json_t *record)
             ok = !json_object_set_new(record, s->field.tools, tools_of(functions)) && ok;
         ok = !json_array_append_new(out, open_message(m, i)) && ok;
     }
-    return !json_object_set_new(record, s->field.messages, out) && ok;
+    return !json_object_set_new(record, field, out) && ok;
+}
+
+bool af_record_open_line_calls(const af_data_source *s, json_t *record)
+{
+    const af_fields *f = &s->field;
+    const char *const fields[] = {f->messages, f->prompt, f->completion, f->chosen, f->rejected};
+    bool ok = true;
+    for (size_t i = 0; i < AF_LEN(fields) && !s->line_calls; i++)
+        ok = open_field(s, record, fields[i]) && ok;
+    return ok;
 }
