@@ -3,6 +3,7 @@
 
 #include "commands/commands.h"
 #include "term/table.h"
+#include "term/text_width.h"
 
 #include <inttypes.h>
 
@@ -205,12 +206,16 @@ static void print_fact(const af_inspect_fact *f, int keys, int width)
     const int limit = width > keys + 16 ? width - keys - 4 : 200;
     printf("  %-*s ", keys, f->key);
     int n = 0;
-    for (const char *p = f->value; *p && n < limit; p++) {
-        if (*p == '\n')
+    size_t len;
+    for (const char *p = f->value, *end = p + strlen(p); *p && n < limit; p += len) {
+        const unsigned c = af_text_char(p, (size_t)(end - p), &len);
+        if (c == '\n')
             fputs("\\n", stdout);
+        else if (c < 0x20 || c == 0x7f)
+            putchar('?');
         else
-            putchar((unsigned char)*p < 0x20 || *p == 0x7f ? '?' : *p);
-        n += (*p & 0xc0) != 0x80;
+            fwrite(p, 1, len, stdout);
+        n += af_text_width(p, len);
     }
     printf("%s\n", n >= limit ? "…" : "");
 }

@@ -1,6 +1,8 @@
-/* table.c - see table.h. Widths count characters (UTF-8 lead bytes), not bytes. */
+/* table.c - see table.h. */
 #define _DEFAULT_SOURCE
 #include "term/table.h"
+
+#include "term/text_width.h"
 
 #include <stdarg.h>
 #include <sys/ioctl.h>
@@ -40,24 +42,24 @@ void af_table_cell(af_table *t, const char *fmt, ...)
     t->cell[t->rows++] = s; /* `rows` counts cells; whole rows are rows/columns */
 }
 
-static int chars(const char *s)
-{
-    int n = 0;
-    for (; *s; s++)
-        n += (*s & 0xc0) != 0x80;
-    return n;
-}
+static int width_of(const char *s) { return af_text_width(s, strlen(s)); }
 
 /* A name that is too long loses its middle: the ends tell tensors apart. */
 static void print_cut(FILE *f, const char *s, int width)
 {
-    const int n = (int)strlen(s);
-    if (chars(s) <= width || width < 8) {
-        fprintf(f, "%s%*s", s, width > chars(s) ? width - chars(s) : 0, "");
+    const size_t n = strlen(s);
+    const int wide = width_of(s), tail = (width - 1) / 2;
+    if (wide <= width || width < 8) {
+        fprintf(f, "%s%*s", s, width > wide ? width - wide : 0, "");
         return;
     }
-    const int tail = (width - 1) / 2, head = width - 1 - tail;
-    fprintf(f, "%.*s…%s", head, s, s + n - tail);
+    size_t head = 0, len;
+    while (af_text_char(s + head, n - head, &len), af_text_width(s, head + len) < width - tail)
+        head += len;
+    size_t from = head;
+    for (; af_text_width(s + from, n - from) > tail; from += len)
+        af_text_char(s + from, n - from, &len);
+    fprintf(f, "%.*s…%s", (int)head, s, s + from);
 }
 
 /* The row of these cells, or the titles for NULL. */
@@ -66,7 +68,7 @@ static void print_row(const af_table *t, FILE *f, const int *wide, char *const *
     for (int c = 0; c < t->columns; c++) {
         const bool right = t->title[c][0] == '>';
         const char *s = cell ? cell[c] : t->title[c] + right;
-        const int pad = wide[c] - chars(s);
+        const int pad = wide[c] - width_of(s);
         if (c == t->columns - 1 && !*s)
             break; /* nothing at the end of the line */
         if (c)
@@ -86,9 +88,9 @@ void af_table_print(const af_table *t, FILE *f, int width)
     int wide[AF_TABLE_COLUMNS] = {0}, total = 2 * (t->columns - 1);
     const int rows = t->columns ? t->rows / t->columns : 0;
     for (int c = 0; c < t->columns; c++) {
-        wide[c] = chars(t->title[c] + (t->title[c][0] == '>'));
+        wide[c] = width_of(t->title[c] + (t->title[c][0] == '>'));
         for (int r = 0; r < rows; r++) {
-            const int n = chars(t->cell[r * t->columns + c]);
+            const int n = width_of(t->cell[r * t->columns + c]);
             wide[c] = n > wide[c] ? n : wide[c];
         }
         total += wide[c];

@@ -37,6 +37,34 @@ has "$out" '{"name":"lm_head.weight","dtype":"BF16","shape":[160,64],"bytes":204
 has "$out" '"num_key_value_heads":2'
 [ "$(wc -l <<<"$out")" = 1 ] || fail "one JSON line"
 
+# what is too long is cut between characters
+python3 - "$tmp/long.safetensors" <<'PY'
+import json, struct, sys
+name = "größe." + "層" * 60
+head = json.dumps({"__metadata__": {"note": "é" * 300, "more": "a" + "層" * 300}, name: {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}})
+open(sys.argv[1], "wb").write(struct.pack("<Q", len(head)) + head.encode() + b"\0")
+PY
+out=$("$AFINAR" inspect "$tmp/long.safetensors") && iconv -f utf-8 -t utf-8 <<<"$out" > /dev/null || fail "a broken character in: $out"
+has "$out" "é…"
+has "$out" "層…"
+out=$(python3 - "$tmp/long.safetensors" <<'PY'
+import fcntl, os, pty, struct, sys, termios
+pid, fd = pty.fork()
+if pid == 0:
+    fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+    os.execv(os.environ["AFINAR"], ["afinar", "inspect", "-q", sys.argv[1]])
+out = b""
+try:
+    while more := os.read(fd, 4096):
+        out += more
+except OSError: # the end
+    pass
+print(out.decode())
+PY
+) || fail "a terminal of 60 columns: $out"
+has "$out" "größe.層層層層…層層層層層層層  "
+has "$out" "  a$(printf '層%.0s' {1..16})…"
+
 out=$("$AFINAR" inspect "$tmp/nf4") || fail "packed folder"
 has "$out" "nf4 [64,112]"
 has "$out" "88.4K (88384)" # packed weights count what they unpack to
