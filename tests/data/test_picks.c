@@ -222,6 +222,7 @@ static void test_short_and_repeated_records(void **state)
                                   "{\"text\": \"one two three\"}\n{\"text\": \"y\"}\n";
     data_case c;
     af_arena mem = {0};
+    int64_t longest = 0;
     (void)state;
     case_open(&c);
     case_write(&c, "data.jsonl", records, strlen(records));
@@ -232,14 +233,36 @@ static void test_short_and_repeated_records(void **state)
         af_error err = {0};
         snprintf(yaml, sizeof yaml, "- {path: %s, type: text}", case_path(&c, "data.jsonl"));
         af_data_opts o = case_training(model, &mem, yaml, 64);
-        o.min_sample_len = i & 1 ? 5 : 0;
+        o.min_sample_len = i & 1 ? longest : 0;
         o.deduplicate = i & 2;
         CHECK_OK(af_dataset_open(&s, &counts, &o, &err), err);
         assert_int_equal(s.records, (i & 1 ? 0 : 2) + (i & 2 ? 1 : 2));
         assert_int_equal(counts.left_out, 4 - s.records);
+        longest = s.longest;
         af_token_store_close(&s);
     }
     af_arena_clear(&mem);
+    case_close(&c);
+}
+
+/* The same tokens with other labels are another record. */
+static void test_records_that_differ_in_labels(void **state)
+{
+#define SEGMENTS(label)                                                                            \
+    "{\"segments\": [{\"label\": " label                                                           \
+    ", \"text\": \"one\"}, {\"label\": true, \"text\": \" two\"}]}\n"
+    static const char records[] = SEGMENTS("true") SEGMENTS("false") SEGMENTS("true");
+#undef SEGMENTS
+    data_case c;
+    char more[600];
+    (void)state;
+    case_open(&c);
+    case_write(&c, "d.jsonl", records, strlen(records));
+    snprintf(more, sizeof more,
+             "dataset_exact_deduplication: true\ndatasets: [{path: %s/d.jsonl}]\n", c.dir);
+    case_run(&c, model, more);
+    CHECK_OK(case_check(&c), c.err);
+    assert_int_equal(c.report.records, 2);
     case_close(&c);
 }
 
@@ -275,6 +298,7 @@ int main(void)
         cmocka_unit_test(test_files_by_pattern_and_name),
         cmocka_unit_test(test_records_by_chance),
         cmocka_unit_test(test_short_and_repeated_records),
+        cmocka_unit_test(test_records_that_differ_in_labels),
         cmocka_unit_test(test_long_completions_are_cut_into_rows),
         cmocka_unit_test(test_left_out_records_are_counted),
     };

@@ -71,8 +71,8 @@ compare() {
 # sent N STAGE METHOD: what plan says a rank sends in a step is what the run's counter says, within 3 %
 sent() {
     local n=$1 s=$2 plan real
-    plan=$("$AFINAR" plan "$tmp/run.yaml" adapter="$3" --ranks "$n" --json | sed -E "s/.*\"zero_stage\":$s,([^}]*)\"sent_bytes\":([0-9]+).*/\2/")
-    quiet= ranks "$n" output_dir="$tmp/sent-$n-$s-$3" adapter="$3" gradient_accumulation_steps=1 zero_stage="$s"
+    plan=$("$AFINAR" plan "$tmp/run.yaml" adapter="$3" gradient_accumulation_steps=2 --ranks "$n" --json | sed -E "s/.*\"zero_stage\":$s,([^}]*)\"sent_bytes\":([0-9]+).*/\2/")
+    quiet= ranks "$n" output_dir="$tmp/sent-$n-$s-$3" adapter="$3" gradient_accumulation_steps=2 zero_stage="$s"
     good "$n" "sent, $n ranks"
     real=$(sed -nE 's/.*sent .* MB per step \(([0-9]+) bytes\).*/\1/p' "$tmp/said.0")
     [ "$plan" -gt 0 ] && [ $((100 * (real > plan ? real - plan : plan - real))) -le $((3 * plan)) ] || {

@@ -82,7 +82,8 @@ static void test_folders_of_gguf_files_are_resolved(void **state)
     char path[512], want[512], *found;
     af_error err = {0};
     snprintf(path, sizeof path, "%s/good", tmp_dir);
-    write_part("good", "mmproj-m.gguf", 0, 0, -1, "p", 1); /* not a language model */
+    write_part("good", "mmproj-m.gguf", 0, 0, -1, "p", 1); /* not language models */
+    write_part("good", "imatrix-m.gguf", 0, 0, -1, "p", 1);
     CHECK_OK(af_model_resolve_whole(&found, path, &err), err);
     assert_string_equal(found, in_dir(want, sizeof want, "good", "m-00001-of-00003.gguf"));
     free(found);

@@ -55,6 +55,10 @@ def check_limits(s):
     check(set(ids) <= set(some) and len(ids) == 12, "allowed_token_ids: %s" % ids)
     check(made(allowed_token_ids=list(range(512)))[0] == free, "all of them: nothing changes")
     check(made(allowed_token_ids=[511])[0] == [511], "the end token alone")
+    for tokens in ([5, 512], [-1], [[5], [512]]):  # the model has 512 tokens
+        status, r = s.post(TEXT, prompt=tokens, max_tokens=1)
+        check(status == 400 and r["error"]["param"] == "prompt", "%s: %s" % (tokens, r))
+    check(s.post(TEXT, prompt=[[5], [511]], max_tokens=1)[0] == 200, "the last token")
     for word in (s.post("/detokenize", tokens=free[2:4])[1]["content"], s.post("/detokenize", tokens=free[1:2])[1]["content"]):
         tokens = s.post("/tokenize", content=word.lstrip(" "))[1]["tokens"]
         ids = made(bad_words=[word])[0]
