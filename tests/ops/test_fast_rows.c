@@ -49,6 +49,24 @@ static af_tensor *build_activation(fastcheck *c)
                              : af_silu(c->g, x);
 }
 
+/* Parts of rows, of their middle axis, and of a parameter, whose gradients are added to. */
+static af_tensor *build_shape(fastcheck *c)
+{
+    af_graph *g = c->g;
+    const int64_t N = c->shape[0], D = c->shape[1], axis = c->variant == 3 ? 0 : 1;
+    af_tensor *x = fc_rows(c, 3 * D), *part[3];
+    if (c->variant == 1)
+        x = af_reshape(g, x, 3, (int64_t[]){N, 3, D});
+    if (c->variant >= 2)
+        x = fc_param(c, "p", 3 * D, 3 * D);
+    const int64_t step = c->variant == 1 ? 1 : D;
+    for (int i = 0; i < 3; i++)
+        part[i] = af_slice(g, x, (int)axis, i * step, step);
+    af_tensor *order[] = {part[2], af_mul(g, part[0], part[1]), part[0], part[1]};
+    af_tensor *y = af_concat(g, order, 4, (int)axis);
+    return c->variant == 1 ? af_slice(g, y, 2, D / 3, D / 2) : y;
+}
+
 /* Values with one of their row, and groups that are rounded. (Of a parameter: what is rounded must
  * not differ in a digit.) */
 static af_tensor *build_groups(fastcheck *c)
@@ -235,6 +253,10 @@ static void test_binary(void **state)
 {
     (void)state, each("binary", build_binary, 2, (fastcheck){0});
 }
+static void test_shape(void **state)
+{
+    (void)state, each("shape", build_shape, 4, (fastcheck){0});
+}
 static void test_groups(void **state)
 {
     (void)state, each("groups", build_groups, 2, (fastcheck){0});
@@ -290,6 +312,7 @@ int main(void)
         cmocka_unit_test(test_rmsnorm_add),
         cmocka_unit_test(test_glu),
         cmocka_unit_test(test_binary),
+        cmocka_unit_test(test_shape),
         cmocka_unit_test(test_groups),
         cmocka_unit_test(test_rope),
         cmocka_unit_test(test_embedding),
