@@ -249,7 +249,7 @@ static void test_wrong_calls_name_both_values(void **state)
         {bad_glu, "[3 x 5] f32", "5 columns"},
         {bad_linear, "[3 x 5] f32", "6 columns"},
         {bad_type, "e8m0", "5 columns"},
-        {bad_rank, "1 to 4", "of 3"},
+        {bad_rank, "3 ranks from 1 on", "of 3"},
         {bad_rope, "[3 x 5] f32", "16 columns"},
         {bad_attention, "3 heads", "2 kv heads"},
         {bad_cache, "[3] i32", "[3] i32"},
