@@ -19,6 +19,11 @@ af_status af_adapter_alloc(af_adapter *a, float **out, int64_t n, af_error *err)
     return *out ? AF_OK : af_fail_nomem(err, "an adapter", (uint64_t)n * sizeof **out);
 }
 
+float af_adapter_scale(const af_adapter_config *c, double alpha, double rank)
+{
+    return (float)(c->rslora ? alpha / sqrt(rank) : alpha / rank);
+}
+
 /* Ranks and scales of every target, by the config's patterns. */
 static af_status lay_out(af_adapter *a, af_error *err)
 {
@@ -60,7 +65,7 @@ static af_status lay_out(af_adapter *a, af_error *err)
                            rank, alpha));
         am->rank = (int)rank;
         am->alpha = alpha;
-        am->scale = (float)(c->rslora ? alpha / sqrt(rank) : alpha / rank);
+        am->scale = af_adapter_scale(c, alpha, rank);
     }
 done:
     free(target);
@@ -204,8 +209,7 @@ static bool prefix_at(const af_model_spec *s, int i, char out[PREFIX_BYTES])
     return true;
 }
 
-/* The length of the longest of them that a name begins with; 0 = none. */
-static size_t prefix_length(const af_model_spec *s, const char *name)
+size_t af_adapter_prefix_length(const af_model_spec *s, const char *name)
 {
     char prefix[PREFIX_BYTES];
     size_t most = 0;
@@ -223,7 +227,7 @@ static af_status rename_targets(af_adapter *a, af_error *err)
     const char **list = af_arena_take(&a->arena, (n + 1) * sizeof *list);
     for (uint64_t i = 0; i < n && list; i++) {
         list[i] = a->config.target[i];
-        const size_t len = prefix_length(a->spec, list[i]);
+        const size_t len = af_adapter_prefix_length(a->spec, list[i]);
         if (len > 0)
             list[i] = af_arena_printf(&a->arena, "%s%s", inner, list[i] + len);
         if (!list[i])
@@ -248,23 +252,6 @@ const af_stored *af_adapter_find(const af_adapter *a, const af_weights *w, const
         t = *prefix ? af_weights_find(w, other) : NULL;
     }
     return t;
-}
-
-/* Tensors of such a model outside its text part. */
-static int other_senses(const af_adapter *a, const af_weights *w)
-{
-    int n = 0;
-    for (int i = 0; i < af_weights_count(w) && a->spec->outside; i++) {
-        const char *name = af_weights_at(w, i)->name, *rest = name + strlen(AF_ADAPTER_PREFIX);
-        const bool text = strncmp(name, AF_ADAPTER_PREFIX, strlen(AF_ADAPTER_PREFIX)) != 0 ||
-                          strstr(name, "lm_head.") != NULL;
-        const size_t len = text ? 0 : prefix_length(a->spec, rest);
-        n += !text && !(len > 0 && af_spec_has_part(a->spec, rest + len));
-    }
-    if (n)
-        af_log_write(AF_LOG_WARN,
-                     "%d tensors of the adapter are not of the text model and are left out", n);
-    return n;
 }
 
 af_status af_adapter_read_tensor(af_adapter *a, float **to, const af_weights *w, const char *name,
@@ -408,6 +395,12 @@ static bool is_adapted(const af_adapter *a, const char *name)
     return false;
 }
 
+bool af_adapter_is_moved(const af_stored *b)
+{
+    const uint8_t *v = b->data;
+    return b->bytes && (v[0] || memcmp(v, v + 1, b->bytes - 1) != 0);
+}
+
 /* PEFT's adapters on what no gradient reaches, indexers, routers and parts of other uses of some
  * families: B is still 0. */
 static int unmoved(const af_adapter *a, const af_weights *w)
@@ -419,9 +412,7 @@ static int unmoved(const af_adapter *a, const af_weights *w)
                                                        : NULL;
     for (int i = 0; part && i < af_weights_count(w); i++) {
         const af_stored *t = af_weights_at(w, i);
-        const uint8_t *v = t->data;
-        const bool b = strstr(t->name, ".lora_B.") != NULL;
-        const bool moved = b && t->bytes && (v[0] || memcmp(v, v + 1, t->bytes - 1) != 0);
+        const bool moved = strstr(t->name, ".lora_B.") && af_adapter_is_moved(t);
         n += !moved && strstr(t->name, part) != NULL && !is_adapted(a, t->name);
     }
     return n;
@@ -454,7 +445,8 @@ static af_status read_values(af_adapter *a, const af_weights *w, const char *dir
         used += whole_tables(a, w);
     for (int i = 0; i < af_weights_count(w); i++)
         used += is_copy(a, af_weights_at(w, i)->name);
-    used += other_senses(a, w) + unmoved(a, w);
+    AF_TRY(af_adapter_read_outside(a, w, &used, err));
+    used += unmoved(a, w);
     if (used != af_weights_count(w))
         AF_TRY(af_fail(err, AF_EFORMAT,
                        "%s has %d tensors, its config and this model account for %d of them%s", dir,

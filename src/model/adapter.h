@@ -74,6 +74,13 @@ typedef struct af_adapter_module {
     float *a0, *b0;   /* as a and b: the start by which the base is reduced (PiSSA), else NULL */
 } af_adapter_module;
 
+/* Of a module outside the text model. */
+typedef struct af_adapter_other {
+    const char *path; /* as PEFT names it */
+    int64_t out, in;
+    af_adapter_module low;
+} af_adapter_other;
+
 typedef struct af_adapter {
     af_adapter_config config; /* strings owned by the arena */
     const af_model_spec *spec;
@@ -84,6 +91,9 @@ typedef struct af_adapter {
     af_loader *grown; /* borrowed: the vocabulary is not the stored one, and written from here */
     bool resized;     /* the spec has its vocabulary, not the base's */
     bool one_by_one;  /* read from a folder with a module for every expert */
+    bool other_forms; /* it changes modules outside the text model in other ways than `other` */
+    af_adapter_other *other;
+    int others;
     af_arena arena;
 } af_adapter;
 

@@ -42,6 +42,21 @@ void af_adapter_whole_name(const af_adapter *a, int tensor, char name[AF_ADAPTER
 AF_CHECKED af_status af_adapter_read_biases(af_adapter *a, const af_weights *w, int *used,
                                             af_error *err);
 
+/* ---- modules outside the text model (adapter_outside.c) ---- */
+
+/* Reads those that are changed, and counts all. */
+AF_CHECKED af_status af_adapter_read_outside(af_adapter *a, const af_weights *w, int *used,
+                                             af_error *err);
+/* The one whose weight a folder stores under this name, in this shape; NULL = it is not changed. */
+const af_adapter_other *af_adapter_other_of(const af_adapter *a, const char *stored,
+                                            const int64_t *dim, int ndim);
+/* Whether a stored B has another value than 0. */
+bool af_adapter_is_moved(const af_stored *b);
+/* The length of the longest prefix of the text model's modules that a name begins with; 0 = none.
+ */
+size_t af_adapter_prefix_length(const af_model_spec *s, const char *name);
+float af_adapter_scale(const af_adapter_config *c, double alpha, double rank);
+
 /* ---- of mlx-lm and llama.cpp (adapter_foreign.c) ---- */
 
 /* Names the modules that have tensors in config.target. */

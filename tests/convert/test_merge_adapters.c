@@ -6,7 +6,9 @@
 
 #include "afinar/model.h"
 #include "afinar/text.h"
+#include "convert/input/folder_text.h"
 #include "format/chat/chat_template.h"
+#include "format/text/json_text.h"
 #include "worse.h"
 
 enum { PATH = 1024 };
@@ -499,6 +501,81 @@ static void test_values_too_large_for_the_type_are_refused(void **state)
     scratch_free(&d);
 }
 
+typedef struct small {
+    const char *name;
+    int64_t dim[2];
+    float value[16];
+} small;
+
+static void write_tensors(const char *path, const af_weights *w, const small *more, int n)
+{
+    af_error err = {0};
+    af_safetensors_writer *out = NULL;
+    CHECK_OK(af_safetensors_writer_new(&out, path, 0, &err), err);
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; w && i < af_weights_count(w); i++) {
+            const af_stored *t = af_weights_at(w, i);
+            CHECK_OK(pass
+                         ? af_safetensors_writer_data(out, t->data, t->bytes, &err)
+                         : af_safetensors_writer_add(out, t->name, t->dtype, t->dim, t->ndim, &err),
+                     err);
+        }
+        for (const small *t = more; t < more + n; t++)
+            CHECK_OK(pass ? af_safetensors_writer_data(out, t->value,
+                                                       (uint64_t)(t->dim[0] * t->dim[1]) * 4, &err)
+                          : af_safetensors_writer_add(out, t->name, AF_DTYPE_F32, t->dim, 2, &err),
+                     err);
+        if (!pass)
+            CHECK_OK(af_safetensors_writer_begin(out, &err), err);
+    }
+    CHECK_OK(af_safetensors_writer_commit(out, &err), err);
+}
+
+#define LAYER "base_model.model.model.language_model.layers."
+
+/* PEFT's adapters of multimodal models have modules of images, too. */
+static void test_modules_outside_the_text_model(void **state)
+{
+    (void)state;
+    static const small image = {"vision_tower.proj.weight", {3, 2}, {1, 2, 3, 4, 5, 6}};
+    static const small low[] = {
+        {"base_model.model.model.vision_tower.proj.lora_A.weight", {1, 2}, {1, -1}},
+        {"base_model.model.model.vision_tower.proj.lora_B.weight", {3, 1}, {1, 0, 2}},
+        {LAYER "0.self_attn.q_proj.lora_A.weight", {1, 16}, {0}},
+        {LAYER "0.self_attn.q_proj.lora_B.weight", {16, 1}, {0}},
+        {LAYER "1.self_attn.q_proj.lora_A.weight", {1, 16}, {0}},
+        {LAYER "1.self_attn.q_proj.lora_B.weight", {16, 1}, {0}}};
+    static const float want[] = {3, 0, 3, 4, 9, 2}; /* alpha 2 */
+    af_error err = {0};
+    char path[PATH], out[PATH];
+    af_weights *w = NULL;
+    scratch_dir d = scratch_new();
+    json_t *text = NULL;
+    gold(path, sizeof path, "models/qwen2_tiny/config.json");
+    CHECK_OK(af_json_read_file(&text, path, &err), err);
+    json_t *j = json_pack("{s:s, s:o}", "model_type", "llava", "text_config", text);
+    CHECK_OK(af_json_write(d.path, "config.json", j, &err), err);
+    json_decref(j);
+    put_text(d.path, "adapter_config.json",
+             "{\"peft_type\":\"LORA\",\"r\":1,\"lora_alpha\":2,\"target_modules\":[\"proj\",\"q_"
+             "proj\"]}");
+    CHECK_OK(af_weights_open(&w, gold(path, sizeof path, "models/qwen2_tiny"), &err), err);
+    write_tensors(join(path, sizeof path, d.path, "model.safetensors"), w, &image, 1);
+    write_tensors(join(path, sizeof path, d.path, "adapter_model.safetensors"), NULL, low, 6);
+    af_weights_close(w);
+    merge_one(d.path, d.path, join(out, sizeof out, d.path, "out"));
+    CHECK_OK(af_weights_open(&w, out, &err), err);
+    const af_stored *t = af_weights_find(w, image.name);
+    assert_true(t && t->bytes == sizeof want);
+    assert_memory_equal(t->data, want, sizeof want);
+    af_weights_close(w);
+    const af_merge_adapter_opts half = {.adapter = {d.path}, .weight = {0.5}, .adapters = 1};
+    join(out, sizeof out, d.path, "half");
+    assert_int_equal(af_merge_adapters(d.path, out, &half, NULL, &err), AF_EUNSUPPORTED);
+    CHECK_MSG(strstr(err.msg, "outside of the text model"), "%s", err.msg);
+    scratch_free(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -509,6 +586,7 @@ int main(void)
         cmocka_unit_test(test_dare_keeps_its_share_and_rescales_it),
         cmocka_unit_test(test_extracted_adapters_are_the_best_of_their_rank),
         cmocka_unit_test(test_failures_leave_nothing),
+        cmocka_unit_test(test_modules_outside_the_text_model),
         cmocka_unit_test(test_values_too_large_for_the_type_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,10 +7,28 @@
 #include "convert/adapter/adapter_combine.h"
 #include "convert/output/model_card.h"
 #include "convert/output/model_out.h"
+#include "model/adapter_config.h"
 #include "model/arch/arch_disk.h"
 #include "model/labels/label_config.h"
 
 #include <math.h>
+
+/* Changes of modules outside the text model: of one adapter as it is, into weights of this form. */
+static af_status check_outside(const af_model_reader *in, const af_adapter *a, const char *name,
+                               bool alone, af_error *err)
+{
+    int found = 0;
+    for (int i = 0; i < in->count; i++) {
+        const af_model_tensor *t = &in->tensor[i];
+        found += af_adapter_other_of(a, t->name, t->dim, t->ndim) != NULL;
+    }
+    if (!a->other_forms && (a->others == 0 || (alone && found == a->others)))
+        return AF_OK;
+    return af_fail(err, AF_EUNSUPPORTED,
+                   "'%s' also changes modules outside of the text model, in a way that is not "
+                   "merged here (plain LoRA alone, with a weight of 1, is); PEFT can merge it",
+                   name);
+}
 
 static af_status read_adapters(af_adapter **out, af_model_reader *in,
                                const af_merge_adapter_opts *o, af_error *err)
@@ -41,6 +59,7 @@ static af_status read_adapters(af_adapter **out, af_model_reader *in,
         dir = NULL;
         AF_TRY(af_model_resolve(&dir, o->adapter[i], err));
         AF_TRY(af_model_reader_read_adapter(in, dir, &one[i], err));
+        AF_TRY(check_outside(in, one[i], o->adapter[i], in->may_resize, err));
     }
     if (o->adapters == 1 && o->weight[0] == 1) {
         *out = one[0];
