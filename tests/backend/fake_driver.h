@@ -16,10 +16,11 @@
 #include <unistd.h>
 
 typedef struct fake_module {
-    char file[64];
+    char file[64], defines[192];
 } fake_module;
 typedef struct fake_func {
     char name[64];
+    const fake_module *module;
     int n;
     size_t size[AF_LAUNCH_ARGS];
     bool pointer[AF_LAUNCH_ARGS];
@@ -29,7 +30,7 @@ typedef struct fake_func {
 static struct {
     int launches, early_launches, graph_launches, captures, allocs, loads, syncs;
     bool capturing;
-    uint64_t digest; /* of every launch: kernel, geometry, arguments */
+    uint64_t digest; /* of every launch: kernel and its variant, geometry, arguments */
 } seen;
 static void *kept[4096];
 static int n_kept;
@@ -108,7 +109,7 @@ static int f_load(void **m, const void *image)
 {
     fake_module *f = keep(sizeof *f);
     seen.loads++;
-    memcpy(f->file, image, sizeof f->file);
+    memcpy(f, image, sizeof *f);
     return *m = f, 0;
 }
 
@@ -143,6 +144,7 @@ static int f_function(void **func, void *module, const char *name)
         return 500;
     fake_func *f = keep(sizeof *f);
     snprintf(f->name, sizeof f->name, "%s", name);
+    f->module = module;
     p += len + 1;
     for (int depth = 0; depth >= 0;) {
         const size_t n = strcspn(p, ",)");
@@ -214,6 +216,7 @@ static uint64_t digest_pointer(uint64_t h, void *const *arg)
 static void digest_launch(const fake_func *f, const unsigned geometry[5], void **args)
 {
     uint64_t h = af_fnv1a(0, f->name, strlen(f->name));
+    h = af_fnv1a(h, f->module->defines, strlen(f->module->defines));
     h = af_fnv1a(h, geometry, 5 * sizeof *geometry);
     for (int i = 0; i < f->n; i++)
         h = f->pointer[i] ? digest_pointer(h, args[i]) : af_fnv1a(h, args[i], f->size[i]);
@@ -370,8 +373,8 @@ static const af_driver fake = {
     .fill = f_fill,
 };
 
-/* "Machine code" is the name of its source. A list of defines the file does not name is an error:
- * the shipped pack would lack it. */
+/* "Machine code" is the name of its source, and its defines. A list of defines the file does not
+ * name is an error: the shipped pack would lack it. */
 static af_status fake_obtain(const af_kernels *k, af_module *m, af_error *err)
 {
     (void)k;
@@ -379,7 +382,9 @@ static af_status fake_obtain(const af_kernels *k, af_module *m, af_error *err)
         if (strcmp(*v, m->defines) == 0) {
             m->size = sizeof(fake_module);
             m->cubin = calloc(1, m->size);
-            snprintf((char *)m->cubin, m->size, "%s", m->file);
+            fake_module *code = (fake_module *)(void *)m->cubin;
+            snprintf(code->file, sizeof code->file, "%s", m->file);
+            snprintf(code->defines, sizeof code->defines, "%s", m->defines);
             return AF_OK;
         }
     return af_fail(err, AF_EDEVICE, "%s does not list the variant '%s'", m->file, m->defines);

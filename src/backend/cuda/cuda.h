@@ -184,7 +184,7 @@ void af_cuda_reads_early(af_launch *l, const af_tensor *t);
 void af_cuda_drop_steps(af_cuda *cu, af_node *n);
 /* A matrix: its data and its row stride. */
 void af_arg_mat(af_launch *l, af_mat m);
-/* A matrix of bf16 as Hopper's copy engine sees it (af_map of attention_sm90.cuh): boxes of 64 rows
+/* A matrix of bf16 as Hopper's copy engine sees it (af_map of tma.cuh): boxes of 64 rows
  * and 64 columns with the 128-byte swizzle, zeros outside. Rows start on 16 bytes. */
 void af_arg_map(af_cuda *cu, af_launch *l, af_mat m);
 

@@ -28,7 +28,7 @@ struct af_dnn_use {
 };
 
 /* Bytes of workspace of a node that may go to cuDNN, else 0. `best`: the own kernel is Hopper's,
- * which cuDNN does not beat; then it must be requested. */
+ * which cuDNN does not beat by a tenth; then it must be requested. */
 uint64_t af_attention_dnn_work(const af_cuda *cu, const af_node *n, bool best);
 /* NULL: not for cuDNN. Otherwise the steps before its work have been appended. */
 af_dnn_use *af_attention_offer(af_cuda *cu, af_node *n, bool best);

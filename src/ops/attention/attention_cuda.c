@@ -1,7 +1,7 @@
 /* attention_cuda.c - launchers of attention.c. bf16 with aligned heads goes to the tensor cores:
- * attention_sm90*.cu on Hopper for usual heads, else attention.cu; other types, odd sizes, and what
- * does not fit the device's shared memory to attention_plain.cu. How rows are cut into
- * tiles is bounded here and found on the device. */
+ * attention_sm90*.cu on Hopper for the heads of hopper(), else attention.cu; other types, odd
+ * sizes, and what does not fit the device's shared memory to attention_plain.cu. How rows are cut
+ * into tiles is bounded here and found on the device. */
 #include "backend/cuda/driver.h"
 #include "backend/cuda/kernels.h"
 #include "ops/attention/attention_choice.h"

@@ -2,9 +2,10 @@
  *
  * A block stays on its multiprocessor and takes one piece of work after another: rows of one
  * sequence and head, whose other side streams by in tiles of BN rows. GROUPS warpgroups compute,
- * 64 rows each (three where the registers suffice, else two that alternate at the tensor cores);
- * a warp of the last one asks the copy engine for tiles, ahead of them and across the ends of
- * pieces. Barriers in shared memory mark what is full and what is free.
+ * three where the registers suffice, else two (which alternate at the tensor cores where TURNS is
+ * set), 64 rows each; those of attention_sm90_wide_dkv.cu share 64 rows. A warp of the last one
+ * asks the copy engine for tiles, ahead of them and across the ends of pieces. Barriers in shared
+ * memory mark what is full and what is free.
  *
  * Tiles come whole: rows after the end of a sequence are those of the next one (zeros after the
  * last row) and get weight zero, so they must be finite. */
@@ -18,7 +19,7 @@
  * tiles of a piece's own rows; OWN, rows of a piece, where its warpgroups share them; OUT, is there
  * a tile that results leave through; EXTRA, bytes that a kernel keeps besides; TURNS, do two
  * warpgroups, which must take as many steps as each other, alternate at the tensor cores. */
-#define GROUPS (AF_EP == 64 ? 3 : 2) /* warpgroups that compute, 64 rows each */
+#define GROUPS (AF_EP == 64 ? 3 : 2) /* warpgroups that compute */
 #ifndef OWN
 #define OWN (GROUPS * 64)
 #endif

@@ -4,7 +4,8 @@
 #include "attention_sm90.cuh"
 
 #if SM90
-/* d(capped score) / d(score before it), from the capped score; 0 for -inf */
+/* d(capped score) / d(score before it), from the capped score; with a cap 0 for
+ * -inf */
 DEV float cap_slope(float s, float softcap)
 {
     const float t = s * (1.0f / softcap);

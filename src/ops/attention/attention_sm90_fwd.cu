@@ -1,6 +1,6 @@
 /* attention_sm90_fwd.cu - attention on Hopper's warpgroup MMA, bf16, forward.
  * Contract: attention.c; twin: attention_cpu.c. Same results as attention.cu; the gradients are
- * attention_sm90.cu and attention_sm90_wide.cu. One block per multiprocessor.
+ * attention_sm90.cu, or attention_sm90_wide_dq.cu and _dkv.cu. One block per multiprocessor.
  *
  * Built with AF_EP, the head, and AF_SOFTCAP (0 or 1). One warpgroup issues its MMAs during the
  * softmax of another. A step issues its scores, then the sums of the step before, and waits for the

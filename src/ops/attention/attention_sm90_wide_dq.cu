@@ -1,7 +1,7 @@
 /* attention_sm90_wide_dq.cu - the gradient of queries on Hopper's warpgroup MMA, bf16, heads of
- * 256. Contract: attention.c; twin: attention_cpu.c. As attention_sm90.cu, but shared memory has
- * room for two tiles of keys and one of values only: MMAs of one warpgroup overlap with the softmax
- * of the other, and a tile of values comes while both multiply with the slopes.
+ * 192 and 256. Contract: attention.c; twin: attention_cpu.c. As attention_sm90.cu, but shared
+ * memory has room for few tiles (256: two of keys, one of values): MMAs of one warpgroup overlap
+ * with the softmax of the other, and a tile of values comes while both multiply with the slopes.
  *
  * Built with AF_EP, the head (192 or 256), and AF_SOFTCAP (0 or 1). On other architectures the
  * kernel is empty. */
