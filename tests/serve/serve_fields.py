@@ -145,6 +145,10 @@ def check_llama_completion(s):
     check([x["index"] for x in two] == [0, 1] and two[0]["content"] == a["content"], "two prompts: %s" % two)
     b = s.post("/completion", prompt="Hello", n_predict=0, response_fields=["content", "timings/prompt_n", "no", "no/no"])[1]
     check(b == {"content": "", "timings/prompt_n": 3}, "the prompt alone, some fields: %s" % b)
+    # a limit on the time, once there is a line
+    for first, less in (("a\n", True), ("ab", False)):
+        b = s.post("/completion", prompt="Hello", n_predict=200, t_max_predict_ms=1, grammar="root ::= " + json.dumps(first) + " [c-z]*", logit_bias=[[511, -100]])[1]
+        check((b["tokens_predicted"] < 200) == less and b["stop_type"] == "limit", "t_max_predict_ms: %s" % b)
     draws = {s.post("/completion", prompt="Hello", n_predict=8, seed=-1)[1]["content"] for _ in range(4)}
     check(len(draws) > 1, "a random seed: %s" % draws)
     g = s.post("/completion", prompt="Hello", n_predict=1, samplers=["top_k"], min_p=0.2)[1]["generation_settings"]

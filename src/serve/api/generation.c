@@ -59,11 +59,19 @@ static bool is_stop_id(const af_generation *g, int32_t id)
     return false;
 }
 
+static bool is_late(const af_choice *c)
+{
+    const af_generation *g = c->of;
+    const af_buf *text = &c->text.text;
+    return g->max_seconds > 0 && af_httpd_age(g->call) - c->first > g->max_seconds && text->len &&
+           memchr(text->data, '\n', text->len);
+}
+
 static const char *finish_of(const af_choice *c, bool stopped, af_decode_end end)
 {
     if (c->text.stopped || stopped || end == AF_DECODE_EOS)
         return "stop";
-    return end == AF_DECODE_LENGTH ? "length" : NULL;
+    return end == AF_DECODE_LENGTH || is_late(c) ? "length" : NULL;
 }
 
 /* Special tokens are read for the calls, channels and reasoning that some of them mark; the others

@@ -132,11 +132,12 @@ struct af_generation {
     int choices, pending;
     af_sample_opts sample;
     int64_t max_tokens, min_tokens;
-    bool ignore_eos, no_tokens;   /* no_tokens: max_tokens 0, the prompt alone */
-    bool reasoning;               /* is taken out of the text */
-    bool channels;                /* the answer is messages with channels */
-    const char *opened;           /* the mark that ends reasoning which the prompt began, or NULL */
-    af_buf begun;                 /* channels: the message at the end of the prompt */
+    double max_seconds;         /* from the first token on, once a line is complete; 0: no limit */
+    bool ignore_eos, no_tokens; /* no_tokens: max_tokens 0, the prompt alone */
+    bool reasoning;             /* is taken out of the text */
+    bool channels;              /* the answer is messages with channels */
+    const char *opened;         /* the mark that ends reasoning which the prompt began, or NULL */
+    af_buf begun;               /* channels: the message at the end of the prompt */
     char *stop[AF_STOPS_MAX + 1]; /* with the template's */
     int stops;
     int32_t stop_id[AF_STOPS_MAX + AF_STOPS_MORE];

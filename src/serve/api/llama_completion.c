@@ -84,13 +84,15 @@ static af_status read_completion(af_generation *g, const json_t *body, json_t **
                                  af_api_fault *f)
 {
     af_status st = AF_OK;
-    int64_t limit = -1, seed = 0;
+    int64_t limit = -1, seed = 0, ms = 0;
     json_t *picked = NULL;
     bool tokens = false;
     af_error *err = &f->err;
     *out = json_copy((json_t *)(uintptr_t)body);
     AF_TRY(af_samplers_check(body, err));
     AF_TRY(af_value_int(body, "n_predict", -2, INT32_MAX / 2, &limit, err));
+    AF_TRY(af_value_int(body, "t_max_predict_ms", -1, INT32_MAX, &ms, err));
+    g->max_seconds = (double)AF_MAX(ms, 0) * 1e-3;
     AF_TRY(af_value_int(body, "seed", INT64_MIN, INT64_MAX, &seed, err));
     AF_TRY(af_value_bool(body, "return_tokens", &tokens, err));
     AF_TRY(af_value_type(body, "response_fields", JSON_ARRAY, &picked, err));
