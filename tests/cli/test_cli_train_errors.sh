@@ -94,6 +94,7 @@ key "'split: test' has no effect|is a file" "datasets=[{path: $AF_GOLDEN/models/
 key "roles_to_train has no effect|plain text" "datasets=[{path: $AF_GOLDEN/models/data/train.jsonl, type: text}]" 'roles_to_train=[user]'
 files=$AF_GOLDEN/data/files
 key "roles_to_train has no effect|plain text" "datasets=[{path: $files/text.jsonl}]" 'roles_to_train=[user]'
+key "mask_history has no effect|plain text" "datasets=[{path: $files/text.jsonl}]" mask_history=true
 key "train_on_inputs has no effect|tokens" "datasets=[{path: $AF_GOLDEN/models/data/train_tokens.jsonl}]" train_on_inputs=true
 key "chat_template has no effect|segments" "datasets=[{path: $files/input_output.jsonl}]" chat_template=chatml
 key "train_on_eos has no effect" "datasets=[{path: $files/text.jsonl}]" train_on_eos=last

@@ -295,6 +295,46 @@ static void test_a_bos_that_is_token_0(void **state)
     case_close(&c);
 }
 
+/* LLaMA-Factory ends a text with what its template makes eos, with llama3's with another token. */
+static void test_ends_of_texts(void **state)
+{
+    static const char tokenizer[] =
+        "{\"added_tokens\":[{\"id\":0,\"content\":\"<|end_of_text|>\",\"special\":true},{\"id\":1,"
+        "\"content\":\"<|eot_id|>\",\"special\":true},{\"id\":2,\"content\":\"<|im_end|>\","
+        "\"special\":true}],\"model\":{\"type\":\"BPE\",\"vocab\":{\"<|end_of_text|>\":0,"
+        "\"<|eot_id|>\":1,\"<|im_end|>\":2,\"q\":3,\"z\":4},\"merges\":[]}}";
+    static const char config[] = "{\"eos_token\": \"<|eot_id|>\"}";
+    static const char record[] = "{\"text\": \"qz\"}\n";
+    static const struct {
+        const char *keys;
+        json_int_t end;
+    } cases[] = {{"", 1},
+                 {"template: llama3\n", 0},
+                 {"template: chatml\n", 2},
+                 {"template: vicuna\n", 1},
+                 {"chat_template: chatml\n", 1}};
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        data_case c;
+        af_error err;
+        char model[600], keys[1200];
+        case_open(&c);
+        snprintf(model, sizeof model, "%s/model", c.dir);
+        CHECK_OK(af_dir_make(model, &err), err);
+        case_write(&c, "model/tokenizer.json", tokenizer, strlen(tokenizer));
+        case_write(&c, "model/tokenizer_config.json", config, strlen(config));
+        case_write(&c, "d.jsonl", record, strlen(record));
+        snprintf(keys, sizeof keys, "stage: pt\ndatasets: [{path: %s, type: text}]\n%s",
+                 case_path(&c, "d.jsonl"), cases[i].keys);
+        case_run(&c, model, keys);
+        CHECK_OK(case_preview(&c), c.err);
+        const json_t *ids = json_object_get(json_array_get(c.rows, 0), "ids");
+        assert_int_equal(json_array_size(ids), 3);
+        CHECK_MSG(json_integer_value(json_array_get(ids, 2)) == cases[i].end, "%s", cases[i].keys);
+        case_close(&c);
+    }
+}
+
 /* The Alpaca prompt of torchtune, one text or a turn of the user, and of Oumi. */
 static void test_prompts_of_torchtune_and_oumi(void **state)
 {
@@ -341,6 +381,7 @@ int main(void)
         cmocka_unit_test(test_every_named_template_finds_the_answers),
         cmocka_unit_test(test_templates_are_those_of_llama_factory),
         cmocka_unit_test(test_a_bos_that_is_token_0),
+        cmocka_unit_test(test_ends_of_texts),
         cmocka_unit_test(test_prompts_of_torchtune_and_oumi),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -405,9 +405,9 @@ int64_t af_row_label(af_row *r, const af_encoding *e, int64_t from, af_span s, b
 static af_status append_eos(const af_renderer *s, af_row *r, const af_data_source *source,
                             af_error *err)
 {
-    const char *eos = af_tokenizer_eos_text(s->tokenizer);
-    const int32_t id = af_tokenizer_eos(s->tokenizer);
+    const char *eos = af_renderer_text_end(s);
     const uint64_t n = eos ? strlen(eos) : 0;
+    const int32_t id = eos ? af_tokenizer_id(s->tokenizer, eos, n) : af_tokenizer_eos(s->tokenizer);
     if (id < 0 || (n && r->text && r->len >= n && memcmp(r->text + r->len - n, eos, n) == 0))
         return AF_OK;
     return af_row_add(r, id, source->train_on_eos != AF_TRAIN_EOS_NONE, err);

@@ -110,6 +110,9 @@ AF_CHECKED af_status af_renderer_encode(af_renderer *s, const char *text, uint64
                                         bool special, af_error *err);
 AF_CHECKED af_status af_row_append(af_row *r, const af_encoding *e, bool loss, af_error *err);
 AF_CHECKED af_status af_row_add(af_row *r, int32_t id, bool loss, af_error *err);
+/* What a text ends with, or NULL. LLaMA-Factory has it from the template, whose stop word may
+ * replace eos; with that of Llama 3 a text does not end as a turn does. */
+const char *af_renderer_text_end(const af_renderer *s);
 /* Labels the tokens that hold a byte of the span; returns the first of them, for the next span. */
 int64_t af_row_label(af_row *r, const af_encoding *e, int64_t from, af_span s, bool loss);
 AF_CHECKED af_status af_renderer_need_template(const af_renderer *s, af_error *err);

@@ -30,6 +30,16 @@ static int32_t turn_eos(const af_renderer *s)
     return id >= 0 ? id : af_tokenizer_eos(s->tokenizer);
 }
 
+const char *af_renderer_text_end(const af_renderer *s)
+{
+    const char *stop = s->turns && s->turns->flags & AF_TURNS_STOPS ? s->turns->stop : NULL;
+    if (s->turns && strcmp(s->turns_name, "llama3") == 0)
+        stop = "<|end_of_text|>";
+    return stop && af_tokenizer_id(s->tokenizer, stop, strlen(stop)) >= 0
+               ? stop
+               : af_tokenizer_eos_text(s->tokenizer);
+}
+
 /* The tokens of a string, after those of the row. */
 static af_status put_text(const turn_work *w, af_row *out, const char *text, uint64_t len)
 {

@@ -187,6 +187,9 @@ static af_status check_turn_keys(const af_run_config *r, const af_data_counts *c
     } keys[] = {{"train_on_inputs", bare && r->train_on_inputs == AF_TRI_YES},
                 {"roles_to_train", none},
                 {"train_on_eos", no_eos},
+                {"mask_history", none && r->mask_history},
+                {"split_turns", none && r->split_turns},
+                {"default_system", none && !r->generate_samples.count},
                 {"chat_template", none && !r->generate_samples.count}};
     const char *why = c->of_segments ? "every dataset is text, tokens or segments"
                                      : "every dataset is plain text or tokens";
