@@ -79,7 +79,7 @@ key "val_set_size and test_datasets" val_set_size=4 "test_datasets=[{path: x}]"
 key "train_on_inputs and roles_to_train" train_on_inputs=true 'roles_to_train=[user]'
 key "save_steps and saves_per_epoch" save_steps=1 saves_per_epoch=1
 # --- keys of other trainers, and keys without effect
-more "run.yaml:6|'vllm' with 'true' is not supported|'qat' (line 7)" $'vllm: true\nqat: true'
+more "run.yaml:6|'vllm' with 'true' is not supported|'use_badam' (line 7)" $'vllm: true\nuse_badam: true'
 more "run.yaml:7|'wandb_entity' has no effect here|metrics.jsonl|strict" $'strict: true\nwandb_entity: x'
 more "run.yaml:7|'fp16' is not supported|see 'bf16'" $'strict: true\nfp16: true'
 more "run.yaml:7|'vllm' with 'true' is not supported|also unknown: 'zzz' (line 6)" $'zzz: 1\nvllm: true'
