@@ -538,9 +538,17 @@ static af_status translate_entry(af_translation *t, int i)
 /* Files that are of another form altogether: a list of their unknown keys would say nothing. */
 static af_status check_form(const af_yaml *root, const char *name, af_error *err)
 {
+    static const char *const marks[][2] = {{"_target_", "NeMo AutoModel"},
+                                           {"class_path", "LitGPT"}};
     const af_yaml *training = af_yaml_get(root, "training");
     for (int i = 0; i < root->count; i++) {
         const bool map = root->item[i]->kind == AF_YAML_MAP;
+        for (size_t k = 0; map && k < AF_LEN(marks); k++)
+            if (af_yaml_get(root->item[i], marks[k][0]))
+                return af_fail(err, AF_EUNSUPPORTED,
+                               "%s:%d: '%s' has a '%s': run files of %s are not supported; "
+                               "'afinar init MODEL DATASET' writes one",
+                               name, root->key_line[i], root->key[i], marks[k][0], marks[k][1]);
         if (map && af_yaml_get(root->item[i], "_component_"))
             return af_fail(err, AF_EUNSUPPORTED,
                            "%s:%d: '%s' has a '_component_', as in files of torchtune, whose "
