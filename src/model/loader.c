@@ -1,5 +1,6 @@
 /* loader.c - types, bound memory and values of a model's weights in a graph; see loader.h. */
 #include "model/loader.h"
+#include "model/coded/fresh_weights.h"
 
 #include "base/log.h"
 #include "graph/graph_access.h"
@@ -179,10 +180,21 @@ const af_dtype *af_loader_dtypes(const af_loader *ld) { return ld->dtype; }
 
 /* ---- values ---- */
 
+static bool is_fresh(const af_loader *ld, int i)
+{
+    return ld->o.fresh && !ld->spec->tensor[i].buffer;
+}
+
 /* Rows as the graph will see them, once the codes to be made are made. */
 static void read_rows(const af_loader *ld, int i, int64_t from, int64_t n, float *out)
 {
     const af_tensor_layout *t = layout_of(ld, i);
+    if (is_fresh(ld, i)) {
+        const double range = ld->reader->config.initializer_range;
+        af_fresh_rows(ld->spec, i, range > 0 ? range : 0.02, ld->o.fresh_seed, from, n, t->cols,
+                      out);
+        return;
+    }
     if (ld->made[i].codes) {
         af_bnb_weight_decode(&ld->made[i], from * t->cols, n * t->cols, out);
         return;
@@ -279,9 +291,9 @@ static af_status bind_codes(af_loader *ld, af_model_leaves *l, int i, bool cpu, 
 static bool is_direct(const af_loader *ld, int i)
 {
     const af_tensor_layout *lay = layout_of(ld, i);
-    return !reduced_by(ld, i) && !lay->packed && !lay->mean && !ld->quantise[i] && !lay->coded &&
-           !lay->turned && lay->parts == 1 && af_tensor_layout_is_plain(lay) &&
-           af_tensor_layout_type(lay) == ld->dtype[i];
+    return !is_fresh(ld, i) && !reduced_by(ld, i) && !lay->packed && !lay->mean &&
+           !ld->quantise[i] && !lay->coded && !lay->turned && lay->parts == 1 &&
+           af_tensor_layout_is_plain(lay) && af_tensor_layout_type(lay) == ld->dtype[i];
 }
 
 static bool is_ours(const af_model_leaves *l, int i)
@@ -363,7 +375,7 @@ static void put_rows(const af_loader *ld, int i, int64_t from, int64_t n, uint8_
                      af_dtype type, float *tmp)
 {
     const af_tensor_layout *lay = layout_of(ld, i);
-    if (!reduced_by(ld, i) && !lay->packed && !lay->mean && !ld->quantise[i] &&
+    if (!is_fresh(ld, i) && !reduced_by(ld, i) && !lay->packed && !lay->mean && !ld->quantise[i] &&
         af_tensor_layout_has_values(lay) && !lay->order.columns &&
         type == af_tensor_layout_type(lay) &&
         (lay->coded ? type == AF_DTYPE_MXFP4 : !lay->turned && !lay->row_halves && !lay->kv_split))

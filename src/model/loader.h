@@ -32,6 +32,8 @@ typedef struct af_loader_opts {
     const char *vocab_dir; /* an adapter's folder whose whole embedding and head serve, or NULL */
     int64_t labels;        /* the model classifies: head `score` of so many rows; 0 = as it is */
     uint64_t label_seed;   /* of its first values, where the model has none */
+    bool fresh;            /* tensors that are trained begin as those of a new model, */
+    uint64_t fresh_seed;   /* by this seed; what is stored says only what there is */
     bool train_base;       /* weights that are rounded when they are used come as they are stored */
     bool untie;  /* a tied head becomes a tensor of its own (modules_to_save trains one of them) */
     bool on_cpu; /* which computes with blocks of every type; a GPU not with those of codec_iq1.c */

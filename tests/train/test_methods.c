@@ -396,6 +396,8 @@ static void test_what_the_keys_refuse(void **state)
         {"use_eaft: true\neaft_k: 21\n", "eaft_k is 21"},
         {"use_asft_loss: true\nteacher_model: x\n", "use_asft_loss and teacher_model contradict"},
         {"use_asft_loss: true\nqat: {weight_dtype: int4}\n", "together with 'use_asft_loss'"},
+        {"adapter: lora\nreinit_weights: true\n", "reinit_weights trains all weights: leave out"},
+        {"reinit_weights: true\nuse_asft_loss: true\n", "reinit_weights and use_asft_loss"},
         {"qat: {weight_dtype: nvfp4}\n", "qat.weight_dtype 'nvfp4' is not supported"},
         {"qat: {group_size: 8}\n", "qat.weight_dtype int8 (its default) is not supported"},
         {"qat: {weight_dtype: int4, activation_dtype: fp8}\n", "activation_dtype 'fp8' is not"},
@@ -467,6 +469,54 @@ static void test_llama_pro_trains_the_layers_that_were_added(void **state)
     af_hf_config_clear(&config);
 }
 
+/* What transformers' from_config gives: normal matrices of initializer_range, norms of 1, biases
+ * and the padding row of 0. Another seed, other values; a resumed run goes on with its own. */
+static void test_a_run_from_new_weights(void **state)
+{
+    (void)state;
+    static const char lines[] = "reinit_weights: true\nlearning_rate: 0\n"
+                                "max_steps: 2\nsave_steps: 1\n";
+    af_error err = {0};
+    af_train_result result;
+    char text[300], out[600], resume[700];
+    uint64_t whole_size, size;
+    snprintf(out, sizeof out, "%s/out", dir);
+    CHECK_OK(train(lines, &err), err);
+    char *whole = read_output("out", "model.safetensors", &whole_size);
+    af_safetensors *f = open_model_weights(out);
+    for (int i = 0; i < af_safetensors_count(f); i++) {
+        const af_stored *x = af_safetensors_at(f, i);
+        const bool norm = strstr(x->name, "norm"), bias = strstr(x->name, "bias");
+        const int64_t n = (int64_t)(x->bytes / sizeof(float));
+        const float *v = x->data;
+        double sum = 0, squares = 0;
+        for (int64_t k = 0; k < n; k++) {
+            sum += (double)v[k];
+            squares += (double)v[k] * (double)v[k];
+            assert_true(!norm || v[k] == 1);
+        }
+        const double spread = sqrt(squares / (double)n), want = bias ? 0 : 0.02;
+        CHECK_MSG(norm || fabs(spread - want) < 0.001, "%s has %g, not %g", x->name, spread, want);
+        CHECK_MSG(norm || fabs(sum / (double)n) < 0.001, "mean of %s", x->name);
+        if (strstr(x->name, "embed"))
+            for (int64_t c = 0; c < x->dim[1]; c++)
+                assert_true(v[509 * x->dim[1] + c] == 0 && v[508 * x->dim[1] + c] != 0);
+    }
+    af_safetensors_close(f);
+    snprintf(text, sizeof text, "%s/run.yaml", dir);
+    snprintf(resume, sizeof resume, "resume_from_checkpoint=%s/out/checkpoint-1", dir);
+    CHECK_OK(af_train(text, (const char *const[]){resume, "seed=7"}, 2, NULL, &result, &err), err);
+    char *again = read_output("out", "model.safetensors", &size);
+    assert_true(size == whole_size && memcmp(again, whole, size) == 0);
+    free(again);
+    snprintf(text, sizeof text, "%sseed: 7\n", lines);
+    CHECK_OK(train(text, &err), err);
+    again = read_output("out", "model.safetensors", &size);
+    assert_true(size == whole_size && memcmp(again, whole, size) != 0);
+    free(again);
+    free(whole);
+}
+
 /* Rows without a limit are planned as long as the model's context, others as long as they may be.
  */
 static void test_the_length_of_a_plan(void **state)
@@ -501,6 +551,7 @@ int main(void)
         cmocka_unit_test(test_ranks_of_single_modules),
         cmocka_unit_test(test_what_the_keys_refuse),
         cmocka_unit_test(test_llama_pro_trains_the_layers_that_were_added),
+        cmocka_unit_test(test_a_run_from_new_weights),
         cmocka_unit_test(test_the_length_of_a_plan),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -120,6 +120,9 @@ static af_status check_pairs(const af_run_config *r, af_error *err)
         {"num_layers", "use_llama_pro"},
         {"resume_from_checkpoint", "auto_resume_from_checkpoints"},
         {"bf16_stochastic_round", "kahan_sum"},
+        {"reinit_weights", "unfrozen_parameters"},
+        {"reinit_weights", "rl"},
+        {"reinit_weights", "use_asft_loss"},
         {"use_dft_loss", "label_smoothing_factor"},
         {"use_dft_loss", "teacher_model"},
         {"use_dft_loss", "kd_logits"},
@@ -160,6 +163,9 @@ static af_status check_contradictions(const af_run_config *r, af_error *err)
         return af_fail(err, AF_EUSAGE, "%s: load_in_8bit and %s contradict each other: give one",
                        af_run_key_loc(r, "load_in_8bit", at, sizeof at),
                        r->load_in_4bit == AF_TRI_YES ? "load_in_4bit" : "adapter: qlora");
+    if (r->reinit_weights && r->method != AF_METHOD_FULL)
+        return af_fail(err, AF_EUSAGE, "%s: reinit_weights trains all weights: leave out 'adapter'",
+                       af_run_key_loc(r, "reinit_weights", at, sizeof at));
     if (r->method == AF_METHOD_QLORA && r->load_in_4bit == AF_TRI_NO)
         return af_fail(err, AF_EUSAGE,
                        "%s: 'adapter: qlora' and 'load_in_4bit: false' contradict each other",

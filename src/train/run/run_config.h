@@ -155,6 +155,7 @@ typedef struct af_run_config {
     bool asft;
     double asft_alpha;
     bool llama_pro;
+    bool reinit_weights;
     const af_yaml *qat; /* quantisation-aware training; the next three are what it says */
     int64_t qat_group;  /* 0 = no such training */
     bool qat_inputs, qat_embedding;

@@ -247,7 +247,7 @@ static const foreign_group groups[] = {
      "lora_parameters"},
     {REFUSED, "see 'adapter' and 'lora_layers_to_transform'",
      "freeze_language_model num_layer_trainable name_module_trainable "
-     "spectrum_* train_from_scratch reinit_weights"},
+     "spectrum_*"},
     {REFUSED, "the loss is the plain cross-entropy",
      "liger_use_token_scaling diffusion dense_mixer aux_loss_coef"},
     {REFUSED, "a base is quantised ('load_in_4bit', 'load_in_8bit') or read as it is",

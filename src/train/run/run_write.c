@@ -126,6 +126,7 @@ void af_run_method_text(const af_run_config *r, af_buf *b)
                                        "neftune_noise_alpha",
                                        "freeze_trainable_layers",
                                        "use_llama_pro",
+                                       "reinit_weights",
                                        "freeze_extra_modules",
                                        "unfrozen_parameters",
                                        "loraplus_lr_ratio",

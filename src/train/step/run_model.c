@@ -5,6 +5,7 @@
 #include "dist/comm_device.h"
 #include "graph/graph_access.h"
 #include "model/adapter_config.h"
+#include "model/coded/fresh_weights.h"
 #include "train/run/adapter_start.h"
 #include "train/run/freeze.h"
 #include "train/run/method.h"
@@ -363,6 +364,15 @@ static af_status check_rope(const af_run_model *m, af_error *err)
                          af_run_key_loc(m->run, "rope_scaling", at, sizeof at), m->run->base_model);
 }
 
+static af_status check_fresh(const af_run_model *m, af_error *err)
+{
+    char at[300];
+    const af_status st = m->run->reinit_weights ? af_fresh_check(m->spec, err) : AF_OK;
+    return st == AF_OK ? AF_OK
+                       : af_fail_prefix(st, err, "%s: reinit_weights",
+                                        af_run_key_loc(m->run, "reinit_weights", at, sizeof at));
+}
+
 static af_status open_loader(af_run_model *m, bool outline, af_error *err)
 {
     af_status st = AF_OK;
@@ -390,6 +400,8 @@ static af_status open_loader(af_run_model *m, bool outline, af_error *err)
         .outline = outline,
         .rope = m->rope.scaling ? &m->rope : NULL,
         .train_base = af_method_trains_base(r),
+        .fresh = r->reinit_weights,
+        .fresh_seed = (uint64_t)r->seed,
     };
     AF_TRY(label_key(m, af_loader_open(&m->loader, m->path, &o, err), err));
     m->spec = af_loader_spec(m->loader);
@@ -409,6 +421,7 @@ static af_status open_loader(af_run_model *m, bool outline, af_error *err)
     m->texts = m->tokens.dir ? m->tokens.dir : m->path;
     AF_TRY(af_method_check_base(r, af_loader_config(m->loader), err));
     AF_TRY(af_trained_choose(&m->trained, r, m->spec, &m->arena, err));
+    AF_TRY(check_fresh(m, err));
     st = af_teacher_open(m, outline, err);
 done:
     return st;
@@ -472,7 +485,8 @@ static af_status read_config(af_run_model *m, af_error *err)
     m->spec = &m->own_spec;
     AF_TRY(check_rope(m, err));
     m->plain = m->compute == AF_DTYPE_BF16 ? AF_DTYPE_BF16 : m->config.dtype;
-    st = af_trained_choose(&m->trained, m->run, m->spec, &m->arena, err);
+    AF_TRY(af_trained_choose(&m->trained, m->run, m->spec, &m->arena, err));
+    st = check_fresh(m, err);
 done:
     return st;
 }
