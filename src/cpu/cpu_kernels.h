@@ -55,6 +55,10 @@ typedef struct af_attention_kernels {
 extern const af_attention_kernels af_attention_amx;
 
 /* The numbers of one Adam step; the differences to 1 are taken in double. */
+typedef struct af_xielu_row {
+    float a, c, beta, eps;
+} af_xielu_row;
+
 typedef struct af_adam_row {
     float rate;        /* lr / (1 - beta1^t) */
     float keep;        /* 1 - lr * decay; 1 when the decay is coupled */
@@ -102,6 +106,9 @@ typedef struct af_fast {
     void (*glu)(float *y, const float *gate, const float *up, af_act act, int64_t n);
     void (*glu_bwd)(float *dgate, float *dup, const float *gate, const float *up, const float *dy,
                     af_act act, int64_t n);
+    /* (x > 0 ? a x^2 : c (expm1(min(x, eps)) - x)) + beta x of xielu.c, and dy times its slope */
+    void (*xielu)(float *y, const float *x, const af_xielu_row *k, int64_t n);
+    void (*xielu_bwd)(float *dx, const float *x, const float *dy, const af_xielu_row *k, int64_t n);
     /* rotates pairs (x[i], x[i+half]) */
     void (*rotate)(float *y, const float *x, const float *cos, const float *sin, int64_t half);
     /* y [E] += sum of p[j] * row j of b (f32 or bf16), j < n */

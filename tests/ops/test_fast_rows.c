@@ -49,6 +49,19 @@ static af_tensor *build_activation(fastcheck *c)
                              : af_silu(c->g, x);
 }
 
+/* Variant 1: nobody wants the gradients of its slopes, and a wide flat part. */
+static af_tensor *build_xielu(fastcheck *c)
+{
+    const int64_t one = 1;
+    af_tensor *x = fc_rows(c, c->shape[1]), *slope[2];
+    for (int i = 0; i < 2; i++)
+        slope[i] = c->variant ? af_graph_constant(c->g, AF_DTYPE_F32, 1, &one, 0.3 + i)
+                              : fc_param(c, i ? "q" : "p", 0, 1);
+    return af_xielu(c->g, x, slope[0], slope[1],
+                    af_graph_constant(c->g, AF_DTYPE_F32, 1, &one, 0.5),
+                    af_graph_constant(c->g, AF_DTYPE_F32, 1, &one, c->variant ? -0.7 : -1e-6));
+}
+
 /* Parts of rows, of their middle axis, and of a parameter, whose gradients are added to. */
 static af_tensor *build_shape(fastcheck *c)
 {
@@ -253,10 +266,8 @@ static void test_binary(void **state)
 {
     (void)state, each("binary", build_binary, 2, (fastcheck){0});
 }
-static void test_shape(void **state)
-{
-    (void)state, each("shape", build_shape, 4, (fastcheck){0});
-}
+static void test_xielu(void **state) { (void)state, each("xielu", build_xielu, 2, (fastcheck){0}); }
+static void test_shape(void **state) { (void)state, each("shape", build_shape, 4, (fastcheck){0}); }
 static void test_groups(void **state)
 {
     (void)state, each("groups", build_groups, 2, (fastcheck){0});
@@ -312,6 +323,7 @@ int main(void)
         cmocka_unit_test(test_rmsnorm_add),
         cmocka_unit_test(test_glu),
         cmocka_unit_test(test_binary),
+        cmocka_unit_test(test_xielu),
         cmocka_unit_test(test_shape),
         cmocka_unit_test(test_groups),
         cmocka_unit_test(test_rope),

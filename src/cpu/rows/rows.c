@@ -300,6 +300,36 @@ static void glu_bwd(float *dgate, float *dup, const float *gate, const float *up
         glu_bwd_rows(dgate, dup, gate, up, dy, act, n);
 }
 
+/* exp(x) - 1 for x <= 0; near 0 by its series, where the difference would cancel. */
+static inline vec expm1_vec(vec x)
+{
+    const vec small =
+        x * (1.0f + x * (0.5f + x * (0.16666667f + x * (0.041666668f +
+                                                        x * (0.0083333338f + x * 0.0013888889f)))));
+    return af_pick(x > -0.25f, small, exp_vec(x) - 1.0f);
+}
+
+static void xielu(float *y, const float *x, const af_xielu_row *k, int64_t n)
+{
+    const vec zero = {0}, eps = zero + k->eps;
+    for (int64_t i = 0; i < n; i += VL) {
+        const vec v = load(x + i, n - i), low = expm1_vec(af_pick(v < eps, v, eps)) - v;
+        store(y + i, af_pick(v > zero, k->a * v * v, k->c * low) + k->beta * v, n - i);
+    }
+}
+
+static void xielu_bwd(float *dx, const float *x, const float *dy, const af_xielu_row *k, int64_t n)
+{
+    const vec zero = {0};
+    for (int64_t i = 0; i < n; i += VL) {
+        const vec v = load(x + i, n - i),
+                  low = af_pick(v < k->eps, expm1_vec(af_pick(v < zero, v, zero)), zero - 1.0f);
+        store(dx + i,
+              load(dy + i, n - i) * (af_pick(v > zero, 2.0f * k->a * v, k->c * low) + k->beta),
+              n - i);
+    }
+}
+
 static void rotate(float *y, const float *x, const float *cs, const float *sn, int64_t half)
 {
     for (int64_t i = 0; i < half; i += VL) {
@@ -446,6 +476,8 @@ const af_fast AF_ISA_NAME(af_fast_table) = {
     .norm_dw = norm_dw,
     .glu = glu,
     .glu_bwd = glu_bwd,
+    .xielu = xielu,
+    .xielu_bwd = xielu_bwd,
     .rotate = rotate,
     .weigh = AF_ISA_NAME(af_weigh),
     .max = max_of,

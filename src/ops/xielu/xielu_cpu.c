@@ -12,16 +12,14 @@ typedef struct xielu_job {
     double *sums; /* [rows][2]: what a row adds to the slopes' gradients */
 } xielu_job;
 
-static double softplus(double x) { return x > 30 ? x : log1p(exp(x)); }
-
 static xielu_job job_of(const af_node *n, void *work)
 {
     const af_xielu_inputs in = af_xielu_in(n);
     const double beta = af_ld(in.beta, 0);
     return (xielu_job){.node = n,
                        .in = in,
-                       .a = softplus(af_ld(in.p, 0)),
-                       .c = beta + softplus(af_ld(in.n, 0)),
+                       .a = af_xielu_softplus(af_ld(in.p, 0)),
+                       .c = beta + af_xielu_softplus(af_ld(in.n, 0)),
                        .beta = beta,
                        .eps = af_ld(in.eps, 0),
                        .width = af_last(in.x),
