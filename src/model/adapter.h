@@ -76,7 +76,7 @@ typedef struct af_adapter_module {
 
 /* Of a module outside the text model. */
 typedef struct af_adapter_other {
-    const char *path; /* as PEFT names it */
+    const char *path; /* as PEFT names it; in the text model: as the text model alone has it */
     int64_t out, in;
     af_adapter_module low;
 } af_adapter_other;

@@ -3,6 +3,20 @@
 #include "base/log.h"
 #include "base/word.h"
 #include "model/adapter_config.h"
+#include "model/arch/arch_place.h"
+
+/* Of a layer that sees images alone: mllama's. `rest`: after the prefix of the text model. */
+static bool is_left_out(const af_model_spec *s, const char *rest)
+{
+    static const char layers[] = "layers.";
+    if (!s->folder_layers || strncmp(rest, layers, sizeof layers - 1) != 0)
+        return false;
+    const long number = strtol(rest + sizeof layers - 1, NULL, 10);
+    for (int i = 0; i < s->layers; i++)
+        if (s->folder_layers[i] == number)
+            return false;
+    return true;
+}
 
 static bool is_outside(const af_model_spec *s, const char *name)
 {
@@ -11,7 +25,7 @@ static bool is_outside(const af_model_spec *s, const char *name)
         strstr(name, "lm_head."))
         return false;
     const size_t len = af_adapter_prefix_length(s, rest);
-    return len == 0 || !af_spec_has_part(s, rest + len);
+    return len == 0 || !af_spec_has_part(s, rest + len) || is_left_out(s, rest + len);
 }
 
 /* A and B of a module whose B is `b`; others than two matrices are only noticed. */
@@ -37,6 +51,11 @@ static af_status read_pair(af_adapter *a, const af_weights *w, const af_stored *
         return af_fail_nomem(err, "an adapter", n);
     AF_TRY(af_adapter_pattern_value(&alpha, c->alpha_pattern, c->alpha_patterns, o->path, c->alpha,
                                     err));
+    const size_t len = af_adapter_prefix_length(a->spec, o->path);
+    if (is_left_out(a->spec, o->path + len))
+        o->path = af_arena_printf(&a->arena, "%s%s", af_arch_stem(a->spec->arch), o->path + len);
+    if (!o->path)
+        return af_fail_nomem(err, "an adapter", n);
     o->low.alpha = alpha;
     o->low.scale = af_adapter_scale(c, alpha, o->low.rank);
     AF_TRY(af_adapter_read_tensor(a, &o->low.a, w, name, o->low.rank, o->in, &unused, err));

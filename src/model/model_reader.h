@@ -177,6 +177,9 @@ bool af_model_reader_is_mxfp4(const af_model_reader *r, int tensor);
 
 /* Of tensor i of the adapter's spec. */
 af_overlay af_model_reader_overlay(const af_model_reader *r, int tensor);
+/* What an adapter changes of a listed tensor outside the text model; NULL = nothing. */
+const af_adapter_other *af_model_reader_other(const af_model_reader *r, const af_adapter *a,
+                                              const af_model_tensor *t);
 /* Adds the low-rank part to rows [from, from + n): w + s B A, with DoRA times m / |w + s B A|. In
  * f32, as PEFT computes it; the caller rounds once. */
 void af_overlay_apply(const af_overlay *o, float *rows, int64_t from, int64_t n, int64_t cols);

@@ -1,5 +1,6 @@
 /* reader_adapter.c - an adapter laid over a model that is read; see model_reader.h. */
 #include "base/file.h"
+#include "model/adapter_config.h"
 #include "model/adapter_texts.h"
 #include "model/arch/arch_disk.h"
 #include "model/arch/arch_list.h"
@@ -195,6 +196,15 @@ af_status af_model_reader_read_adapter(af_model_reader *in, const char *dir, af_
     }
 done:
     return st;
+}
+
+const af_adapter_other *af_model_reader_other(const af_model_reader *in, const af_adapter *a,
+                                              const af_model_tensor *t)
+{
+    char own[512];
+    const af_adapter_other *o = af_adapter_other_of(a, t->name, t->dim, t->ndim);
+    af_model_reader_own_name(in, t->name, own, sizeof own);
+    return o ? o : af_adapter_other_of(a, own, t->dim, t->ndim);
 }
 
 void af_model_reader_set_adapter(af_model_reader *in, af_adapter *a)

@@ -1,5 +1,4 @@
 /* reader_rows.c - the values of a model's tensors as f32; see model_reader.h. */
-#include "model/adapter_config.h"
 #include "model/arch/arch_disk.h"
 #include "model/tensor_layout.h"
 #include "tensor/codec.h"
@@ -275,8 +274,7 @@ af_status af_tensor_view_open(af_tensor_view *v, af_model_reader *in, const af_m
         v->overlay.row = from / af_model_tensor_cols(t);
         const af_model_spec *s = in->adapter->spec;
         const int m = tensor < 0 ? -1 : s->tensor[tensor].module;
-        const af_adapter_other *o =
-            tensor < 0 ? af_adapter_other_of(in->adapter, t->name, t->dim, t->ndim) : NULL;
+        const af_adapter_other *o = tensor < 0 ? af_model_reader_other(in, in->adapter, t) : NULL;
         if (o)
             v->overlay = (af_overlay){.module = &o->low, .out = o->out};
         if (m >= 0 && s->module[m].weight == tensor && af_disk_is_turned(s, tensor)) {

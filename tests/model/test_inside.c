@@ -237,6 +237,55 @@ static void test_layers_that_see_images_are_left_out(void **state)
                                 "vision_model.norm.weight"});
 }
 
+/* An adapter of PEFT on such a model: layers 0 and 2 are of text, B of layer 1 is not 0. */
+static void test_adapters_of_layers_that_see_images(void **state)
+{
+    (void)state;
+    static const char config[] =
+        "{\"model_type\":\"mllama\",\"text_config\":{\"model_type\":\"mllama_text_model\","
+        "\"hidden_size\":16,\"intermediate_size\":12,\"num_hidden_layers\":3,"
+        "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"vocab_size\":32,"
+        "\"cross_attention_layers\":[1]}}";
+    static const char settings[] =
+        "{\"peft_type\":\"LORA\",\"r\":1,\"lora_alpha\":2,\"target_modules\":[\"q_proj\"]}";
+    static const char *const part[] = {"0.self_attn", "1.cross_attn", "2.self_attn"};
+    char dir[] = "/tmp/af_inside_XXXXXX", path[256], name[256];
+    af_error err = {0};
+    af_hf_config c;
+    af_model_spec s;
+    af_adapter *a = NULL;
+    af_safetensors_writer *w;
+    float values[16] = {0};
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/adapter_config.json", dir);
+    CHECK_OK(af_file_write(path, settings, strlen(settings), &err), err);
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", dir);
+    CHECK_OK(af_safetensors_writer_new(&w, path, 0, &err), err);
+    for (int i = 0; i < 6; i++) {
+        const int64_t dim[2] = {i % 2 ? 16 : 1, i % 2 ? 1 : 16};
+        snprintf(name, sizeof name,
+                 AF_ADAPTER_PREFIX "model.language_model.layers.%s.q_proj.lora_%c.weight",
+                 part[i / 2], i % 2 ? 'B' : 'A');
+        CHECK_OK(af_safetensors_writer_add(w, name, AF_DTYPE_F32, dim, 2, &err), err);
+    }
+    CHECK_OK(af_safetensors_writer_begin(w, &err), err);
+    for (int i = 0; i < 6; i++) {
+        values[3] = i == 3;
+        CHECK_OK(af_safetensors_writer_data(w, values, sizeof values, &err), err);
+    }
+    CHECK_OK(af_safetensors_writer_commit(w, &err), err);
+    CHECK_OK(af_hf_config_parse(&c, config, strlen(config), "config.json", &err), err);
+    CHECK_OK(af_model_spec_init(&s, &c, &err), err);
+    CHECK_OK(af_adapter_read(&a, &s, dir, &err), err);
+    assert_int_equal(a->others, 1);
+    assert_string_equal(a->other[0].path, "model.layers.1.cross_attn.q_proj");
+    assert_true(a->other[0].low.b[3] == 1 && a->other[0].low.scale == 2);
+    af_adapter_free(a);
+    af_model_spec_clear(&s);
+    af_hf_config_clear(&c);
+    CHECK_OK(af_path_remove(dir, &err), err);
+}
+
 static void edit_deepseek(json_t *config)
 {
     json_object_del(config, "first_k_dense_replace");
@@ -432,6 +481,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_folders_of_many_layouts_compute_the_same),
         cmocka_unit_test(test_layers_that_see_images_are_left_out),
+        cmocka_unit_test(test_adapters_of_layers_that_see_images),
         cmocka_unit_test(test_deepseek_ocr2),
         cmocka_unit_test(test_experts_of_images_are_left_out),
         cmocka_unit_test(test_wrong_lists),

@@ -7,7 +7,6 @@
 #include "convert/adapter/adapter_combine.h"
 #include "convert/output/model_card.h"
 #include "convert/output/model_out.h"
-#include "model/adapter_config.h"
 #include "model/arch/arch_disk.h"
 #include "model/labels/label_config.h"
 
@@ -18,10 +17,8 @@ static af_status check_outside(const af_model_reader *in, const af_adapter *a, c
                                bool alone, af_error *err)
 {
     int found = 0;
-    for (int i = 0; i < in->count; i++) {
-        const af_model_tensor *t = &in->tensor[i];
-        found += af_adapter_other_of(a, t->name, t->dim, t->ndim) != NULL;
-    }
+    for (int i = 0; i < in->count; i++)
+        found += af_model_reader_other(in, a, &in->tensor[i]) != NULL;
     if (!a->other_forms && (a->others == 0 || (alone && found == a->others)))
         return AF_OK;
     return af_fail(err, AF_EUNSUPPORTED,
