@@ -88,6 +88,14 @@ label "has no field \"label\"" '{"text": "a"}' num_labels=2
 label "\"label\" has 2 values, but the model has 3 labels" '{"text": "a", "label": [1, 2]}' num_labels=3 problem_type=regression
 label "field \"label\" should be a number, got an object" '{"text": "a", "label": {}}' num_labels=1
 # the gate
+# where ORPO's prompt may end
+ends() { echo '{"prompt": [{"role": "user", "content": "Why?"}, {"role": "'"$1"'", "content": "5"}], "chosen": [{"role": "assistant", "content": "So."}], "rejected": [{"role": "assistant", "content": "No."}]}'; }
+gate 'data.jsonl:1|ends with a message of role "system", not user, tool or assistant' orpo "$(ends system)"
+for role in tool assistant; do
+    ends $role > "$tmp/data.jsonl"
+    "$AFINAR" data check "$tmp/base.yaml" rl=orpo "datasets=[{path: $tmp/data.jsonl}]" > "$tmp/stdout" 2> "$tmp/err" || fail "a prompt that ends with $role: $(cat "$tmp/err")"
+done
+
 gate "data.jsonl:2: \"chosen\" and \"rejected\" are equal" dpo "$pair"$'\n''{"prompt": "a", "chosen": "b", "rejected": "b"}'
 gate "data.jsonl:1: an answer is cut away|sequence_len is 4" dpo '{"prompt": "a long prompt that fills the row", "chosen": "b", "rejected": "c"}' sequence_len=4
 gate "data.jsonl:1: an answer is cut away" orpo '{"prompt": "a long prompt that fills the row", "chosen": "b", "rejected": "c"}' sequence_len=4
