@@ -28,10 +28,11 @@ static af_status change_json(json_t *config, const af_rope_change *r, af_error *
         return af_fail(err, AF_EUNSUPPORTED,
                        "%s is not supported for a model with a rotation per kind of layer",
                        r->name);
+    const bool newer = json_is_object(v5);
     json_t *scaling = with_base(v5, r->scaling);
-    bool ok = scaling && !json_object_set_new(
-                             own, json_is_object(v5) ? "rope_parameters" : "rope_scaling", scaling);
-    if (ok && json_is_object(v5))
+    bool ok =
+        scaling && !json_object_set_new(own, newer ? "rope_parameters" : "rope_scaling", scaling);
+    if (ok && newer) /* v5 is gone */
         json_object_del(own, "rope_scaling");
     if (ok && r->positions)
         ok = !json_object_set_new(own, "max_position_embeddings", json_integer(r->positions));
