@@ -9,6 +9,7 @@
 #include "model/arch/arch.h"
 #include "train/run/freeze.h"
 #include "train/run/method.h"
+#include "train/run/run_qat.h"
 
 /* A run of the tiny Qwen2 with these lines. */
 static void write_run(const char *path, const char *out, const char *extra)
@@ -247,6 +248,19 @@ static void test_quantisation_aware_runs_follow_torchao(void **state)
     (void)state;
     check_run("qat-weights");
     check_run_within("qat", 5e-3, 5e-2);
+}
+
+static void test_a_model_that_rounds_is_not_rounded_twice(void **state)
+{
+    (void)state;
+    const af_arch arch = {.model_type = "bitnet"};
+    const af_model_spec spec = {.arch = &arch, .round_inputs = true};
+    const af_model_leaves leaves = {.spec = &spec};
+    const af_run_config off = {.path = "run.yaml"}, on = {.path = "run.yaml", .qat_group = 32};
+    af_error err = {0};
+    CHECK_OK(af_run_qat_fits(&off, &leaves, &err), err);
+    assert_int_equal(af_run_qat_fits(&on, &leaves, &err), AF_EUSAGE);
+    CHECK_MSG(strstr(err.msg, "a bitnet model rounds its weights"), "%s", err.msg);
 }
 
 /* Before fake_quant_after_n_steps a run is a plain one, and the resumed rest of it has its bytes.
@@ -545,6 +559,7 @@ int main(void)
         cmocka_unit_test(test_starts_from_the_base_are_pefts),
         cmocka_unit_test(test_what_starts_add_to_the_base),
         cmocka_unit_test(test_quantisation_aware_runs_follow_torchao),
+        cmocka_unit_test(test_a_model_that_rounds_is_not_rounded_twice),
         cmocka_unit_test(test_quantisation_begins_later_and_resumes),
         cmocka_unit_test(test_a_reduced_run_resumes),
         cmocka_unit_test(test_embeddings_have_a_rate_of_their_own),

@@ -91,6 +91,9 @@ af_status af_run_qat_fits(const af_run_config *r, const af_model_leaves *l, af_e
 {
     char at[300];
     const af_model_spec *s = l->spec;
+    if (r->qat_group && s->round_inputs)
+        return af_fail(err, AF_EUSAGE, "%s: qat: a %s model rounds its weights and inputs itself",
+                       af_run_key_loc(r, "qat", at, sizeof at), s->arch->model_type);
     for (int i = 0; r->qat_group && i < s->modules; i++) {
         const af_module_spec *m = &s->module[i];
         const bool table = i == s->embed_module;
