@@ -85,6 +85,25 @@ static void test_scan(void **state)
     check("scan", build_scan, 7);
 }
 
+/* Channels that fill no group of lanes, one, and several; slow decay. */
+static af_tensor *build_selective(fastcheck *c)
+{
+    const int64_t I = c->variant == 0   ? 5
+                      : c->variant == 1 ? 35
+                                        : 700,
+                  n = c->variant == 2 ? 5 : 16;
+    af_tensor *dt = af_softplus(c->g, fc_rows(c, I), fc_param(c, "dt", 0, I), NULL);
+    af_tensor *a = af_scale(c->g, af_exp(c->g, fc_param(c, "a", I, n)), -0.02);
+    return af_selective(
+        c->g, &(af_selective_opts){fc_rows(c, I), dt, a, fc_rows(c, n), fc_rows(c, n), bounds(c)});
+}
+
+static void test_selective(void **state)
+{
+    (void)state;
+    check("selective", build_selective, 3);
+}
+
 /* ---- cached: pieces of a sequence in one of two slots, the other one fed with something else ----
  */
 
@@ -217,6 +236,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_conv), cmocka_unit_test(test_gated_norm), cmocka_unit_test(test_scan),
-        cmocka_unit_test(test_pieces_of_a_sequence)};
+        cmocka_unit_test(test_selective), cmocka_unit_test(test_pieces_of_a_sequence)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
