@@ -92,7 +92,7 @@ refused() { # WORDS LINE
     for word in $1; do grep -qF -- "$word" err || die "no '$word'"; done
 }
 refused "bad.yml:46: rl is 'grpo', which is not supported" 'rl: grpo'
-refused "'qat' is not supported" 'qat: {weight_dtype: int8}'
+refused "qat.weight_dtype 'int8' is not supported" 'qat: {weight_dtype: int8}'
 refused "'id2label' is not supported" 'id2label: {0: a}'
 refused "unknown key 'lora_rnak'; did you mean 'lora_r" 'lora_rnak: 3'
 refused "unknown key 'my_key'" 'my_key: 3'
