@@ -106,6 +106,8 @@ typedef struct af_fast {
     void (*glu)(float *y, const float *gate, const float *up, af_act act, int64_t n);
     void (*glu_bwd)(float *dgate, float *dup, const float *gate, const float *up, const float *dy,
                     af_act act, int64_t n);
+    /* log(1 + exp(x)), and its slope where that is not NULL */
+    void (*softplus)(float *y, float *slope, const float *x, int64_t n);
     /* (x > 0 ? a x^2 : c (expm1(min(x, eps)) - x)) + beta x of xielu.c, and dy times its slope */
     void (*xielu)(float *y, const float *x, const af_xielu_row *k, int64_t n);
     void (*xielu_bwd)(float *dx, const float *x, const float *dy, const af_xielu_row *k, int64_t n);

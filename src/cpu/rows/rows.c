@@ -300,6 +300,25 @@ static void glu_bwd(float *dgate, float *dup, const float *gate, const float *up
         glu_bwd_rows(dgate, dup, gate, up, dy, act, n);
 }
 
+/* With e = exp(-|x|), log(1 + e) by the series of 2 atanh(e / (2 + e)). */
+static void softplus(float *y, float *slope, const float *x, int64_t n)
+{
+    static const float series[] = {0.07692308f, 0.09090909f, 0.11111111f,
+                                   0.14285715f, 0.2f,        0.33333334f};
+    const vec zero = {0};
+    for (int64_t i = 0; i < n; i += VL) {
+        const vec v = load(x + i, n - i), e = exp_vec(af_pick(v > zero, -v, v)), w = e / (2.0f + e),
+                  w2 = w * w;
+        vec p = zero + 0.06666667f;
+#pragma GCC unroll 6
+        for (int k = 0; k < 6; k++)
+            p = p * w2 + series[k];
+        store(y + i, af_pick(v > zero, v, zero) + 2.0f * w * (1.0f + w2 * p), n - i);
+        if (slope)
+            store(slope + i, af_pick(v > zero, zero + 1.0f, e) / (1.0f + e), n - i);
+    }
+}
+
 /* exp(x) - 1 for x <= 0; near 0 by its series, where the difference would cancel. */
 static inline vec expm1_vec(vec x)
 {
@@ -476,6 +495,7 @@ const af_fast AF_ISA_NAME(af_fast_table) = {
     .norm_dw = norm_dw,
     .glu = glu,
     .glu_bwd = glu_bwd,
+    .softplus = softplus,
     .xielu = xielu,
     .xielu_bwd = xielu_bwd,
     .rotate = rotate,
