@@ -455,6 +455,8 @@ static void test_oumi(void **state)
          "sequence_len: 512\nsample_packing: true\n"},
         {OUMI(", chat_template: llama3-instruct", "dataset_name: a/b", ""),
          "chat_template: \"llama3\"\n"},
+        {OUMI(", load_pretrained_weights: False", "dataset_name: a/b", ""),
+         "reinit_weights: true\n"},
         {OUMI("", "dataset_name: a/b", ", mixed_precision_dtype: BF16"), "bf16: true\n"},
         {OUMI("", "dataset_name: a/b", ", save_steps: 0"), "save_steps: 0\n"},
         {OUMI("", "dataset_name: a/b", ", output_dir: x, run_name: '${training.output_dir}-1'"),
@@ -487,7 +489,6 @@ static void test_oumi(void **state)
         {OUMI("", "dataset_name: a", ", learning_rat: 1"),
          "run.yaml:3: unknown key 'learning_rat'"},
         {OUMI(", freeze_layers: [vision]", "dataset_name: a", ""), "'freeze_parameters' is not"},
-        {OUMI(", load_pretrained_weights: False", "dataset_name: a", ""), "'train_from_scratch'"},
         {"model: {model_name: m}\ntraining: {trainer_type: TRL_GRPO}\ndata: {train: {datasets: "
          "[{dataset_name: a}]}}",
          "run.yaml:2: trainer_type 'TRL_GRPO' is not supported"},
