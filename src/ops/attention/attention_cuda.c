@@ -149,7 +149,7 @@ static bool plan_sm90(attention_plan *p, const af_cuda *cu, bool back)
     to.rows = rows;
     to.kv_rows = sm90_kv_rows(E);
     to.threads = (groups + 1) * SM90_THREADS;
-    /* rows of all tiles: owned ones, those that results leave through, stages of both streams */
+    /* rows of all tiles: owned ones, those where results are staged, stages of both streams */
     if (!back)
         to.shared = sm90_shared(E, wide(E) ? rows + 4 * bn : 2 * rows + 10 * bn, 0);
     else if (wide(E))

@@ -17,7 +17,7 @@
 
 /* Defined before: AF_EP, AF_SOFTCAP; BN; DEPTH_0 and DEPTH_1, stages of the two streams; OWNED,
  * tiles of a piece's own rows; OWN, rows of a piece, where its warpgroups share them; OUT, is there
- * a tile that results leave through; EXTRA, bytes that a kernel keeps besides; TURNS, do two
+ * a tile where results are staged; EXTRA, bytes that a kernel keeps besides; TURNS, do two
  * warpgroups, which must take as many steps as each other, alternate at the tensor cores. */
 #define GROUPS (AF_EP == 64 ? 3 : 2) /* warpgroups that compute */
 #ifndef OWN
@@ -77,7 +77,7 @@ DEV void alternate_pass(int group, bool yes)
 }
 #endif
 
-/* Shared memory: owned tiles, stages of two streams, a tile results leave through, what else a
+/* Shared memory: owned tiles, stages of two streams, a tile where results are staged, what else a
  * kernel keeps; then barriers, and the piece that is worked on. */
 struct shared_layout {
     u32 own[2], tile[2], out, extra, nowhere, own_full, own_free, full[2], free[2], piece;

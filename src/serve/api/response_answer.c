@@ -260,7 +260,7 @@ static void close_message(af_choice *c, const char *text, uint64_t n, bool whole
 
 /* ---- calls ---- */
 
-/* How a call of a function is said, and one of a tool that takes a text. */
+/* The fields of a call of a function, and of a call of a tool that takes a text. */
 typedef struct call_words {
     const char *kind, *type, *member, *delta, *done;
 } call_words;

@@ -132,35 +132,14 @@ static void fail(af_generation *g, int status, const char *message)
 
 static const char *const names[][2] = {{"response_format", "format"}, {NULL, NULL}};
 
-static const af_answer_form form_chat = {.id = "ollama-",
-                                         .chat = true,
-                                         .read = af_ollama_read_chat,
-                                         .names = names,
-                                         .begin = begin,
-                                         .piece = piece,
-                                         .call = add_call,
-                                         .end = end,
-                                         .ping = "",
-                                         .fail = fail};
-static const af_answer_form form_prompt = {.id = "ollama-",
-                                           .chat = true,
-                                           .read = af_ollama_read_prompt,
-                                           .names = names,
-                                           .begin = begin,
-                                           .piece = piece,
-                                           .call = add_call,
-                                           .end = end,
-                                           .ping = "",
-                                           .fail = fail};
-static const af_answer_form form_raw = {.id = "ollama-",
-                                        .read = af_ollama_read_raw,
-                                        .names = names,
-                                        .begin = begin,
-                                        .piece = piece,
-                                        .call = add_call,
-                                        .end = end,
-                                        .ping = "",
-                                        .fail = fail};
+#define FORM(is_chat, reader)                                                                      \
+    {                                                                                              \
+        .id = "ollama-", .chat = (is_chat), .read = (reader), .names = names, .begin = begin,      \
+        .piece = piece, .call = add_call, .end = end, .ping = "", .fail = fail                     \
+    }
+static const af_answer_form form_chat = FORM(true, af_ollama_read_chat),
+                            form_prompt = FORM(true, af_ollama_read_prompt),
+                            form_raw = FORM(false, af_ollama_read_raw);
 
 /* A request without a text loads the model: it is there. */
 static void answer_loaded(af_api *a, af_httpd_call *c, const json_t *body, bool chat)
