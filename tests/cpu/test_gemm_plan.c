@@ -65,7 +65,7 @@ static int64_t panel_bytes(const af_gemm_plan *p, const af_gemm *g, const af_gem
 {
     const int64_t k = AF_MIN(p->total, p->group * p->kc), size = af_value_bytes(p->kind),
                   a = p->own_rows ? 0 : AF_MIN(p->packed_k, k) * size * af_planes_a(p->kind),
-                  edge = p->packed_k < p->total ? p->kc * m->tile[p->kind].mr * size : 0;
+                  edge = af_gemm_packs_edge(p) ? p->kc * m->tile[p->kind].mr * size : 0;
     return p->mc * a + p->nc * k * size * af_planes_b(p->kind, &g->b) + edge;
 }
 

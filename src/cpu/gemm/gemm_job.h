@@ -51,7 +51,7 @@ typedef struct af_gemm_segment {
     int64_t k, kc, at, at_a, at_b;
     int planes;    /* of B */
     bool residual; /* the second half of a split term */
-    bool in_place; /* whole tiles of A are read where they lie */
+    bool in_place; /* tiles of A are read where they lie: by matrix kernels whole ones */
     bool packed;   /* the panels of B are there already */
 } af_gemm_segment;
 
@@ -82,6 +82,26 @@ typedef struct af_gemm_job {
     bool pack_a, pack_b; /* else the panels are there from the block before */
 } af_gemm_job;
 
+/* Memory that will be read next, fetched a little at a time. */
+typedef struct af_prefetch {
+    const uint8_t *at;
+    int64_t bytes, lines; /* lines: at a time */
+} af_prefetch;
+static inline void af_prefetch_some(af_prefetch *p, int64_t lines)
+{
+    for (; lines > 0 && p->bytes > 0; lines--, p->at += AF_LINE, p->bytes -= AF_LINE)
+        __builtin_prefetch(p->at, 0, 2);
+}
+/* Its next lines, for one tile to fetch. */
+static inline af_prefetch af_prefetch_take(af_prefetch *p)
+{
+    const int64_t bytes = AF_MAX(AF_MIN(p->lines * AF_LINE, p->bytes), INT64_C(0));
+    const af_prefetch some = {p->at, bytes, p->lines};
+    p->at += bytes;
+    p->bytes -= bytes;
+    return some;
+}
+
 typedef enum af_tile_mode {
     AF_TILE_SET,      /* c = a b */
     AF_TILE_CONTINUE, /* c = c + a b, in the order of k */
@@ -94,13 +114,25 @@ typedef struct af_tile_bf16 {
 } af_tile_bf16;
 typedef void af_gemm_tile_fn(int64_t kc, const void *a, const void *b, float *c, int64_t ldc,
                              af_tile_mode mode, const af_tile_bf16 *rounded);
+/* kc terms of a sum: a panel of A, or (ld > 0) f32 rows where they lie, and a panel of B. */
+typedef struct af_tile_part {
+    int64_t kc;
+    const void *a;
+    int64_t ld;
+    const void *b;
+} af_tile_part;
+/* All parts of an f32 sum at once, of so many rows in place (fewer than mr: the last one again).
+ * next: what to fetch for later tiles, as far as the tile does. */
+typedef void af_gemm_parts_fn(const af_tile_part *part, int parts, int64_t rows, float *c,
+                              int64_t ldc, af_tile_mode mode, af_prefetch *next);
 
-/* A micro-kernel. Those with a `tile` run in the macro-kernel of gemm_loop.c; `multiply` replaces
+/* A micro-kernel. Those with a tile run in the macro-kernel of gemm_loop.c; `multiply` replaces
  * that: items [from, to) of `items`, whose meaning is the kernel's own. */
 typedef struct af_gemm_kernel {
     int mr, nr, kr;
     af_gemm_pack *pack;
     af_gemm_tile_fn *tile;
+    af_gemm_parts_fn *tile_parts; /* instead of tile */
     bool rounds; /* the tile takes an af_tile_bf16 */
     int64_t (*items)(const af_gemm_job *j);
     void (*multiply)(const af_gemm_job *j, int64_t from, int64_t to, int thread);
@@ -132,16 +164,6 @@ static inline const uint8_t *af_gemm_panel(const af_gemm_job *j, const af_gemm_s
 void AF_ISA_NAME(af_gemm_pack_part)(const af_gemm_job *j, const af_panels *p, const af_operand *o,
                                     int64_t line, int64_t lines, int64_t k, int64_t kc, int thread);
 
-/* Memory that will be read next, fetched a little at a time. */
-typedef struct af_prefetch {
-    const uint8_t *at;
-    int64_t bytes, lines; /* lines: at a time */
-} af_prefetch;
-static inline void af_prefetch_some(af_prefetch *p, int64_t lines)
-{
-    for (; lines > 0 && p->bytes > 0; lines--, p->at += AF_LINE, p->bytes -= AF_LINE)
-        __builtin_prefetch(p->at, 0, 2);
-}
 /* The packed panels of B that follow n panels from p of step i: the same of the next step, or the
  * panels after them, up to `end`; for so many tiles to fetch. */
 af_prefetch AF_ISA_NAME(af_gemm_next_panels)(const af_gemm_job *j, int i, int64_t p, int64_t n,

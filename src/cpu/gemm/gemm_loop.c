@@ -205,33 +205,55 @@ static void pack(void *arg, int64_t from, int64_t to, int thread)
 
 /* ---- the macro-kernel of the vector tiles: a panel of B stays, rows of A pass ---- */
 
-/* The sums of one tile. Segments whose panels follow on are one sum for the tile. */
-static void sum_tile(const af_gemm_job *j, const af_gemm_step *s, int64_t i, int64_t col, float *c,
-                     int64_t ldc, af_tile_mode mode, const af_tile_bf16 *rounded)
+/* Whether the panels of both matrices are this step's, so that those of such segments follow on. */
+static bool in_panels(const af_gemm_segment *q) { return !q->packed && !q->in_place; }
+
+/* What a tile sums up. Segments whose panels follow on are one part. */
+static int parts_of(const af_gemm_job *j, const af_gemm_step *s, int64_t i, int64_t col,
+                    af_tile_part part[AF_GEMM_SEGMENTS])
 {
     const int64_t size = af_value_bytes(j->plan.kind);
-    const uint8_t *a = s->a + i * s->depth * size;
-    for (int q = 0, next; q < s->segments; q = next) {
-        const af_gemm_segment *x = &s->segment[q];
-        int64_t depth = af_gemm_pad(j, x->kc);
-        for (next = q + 1; next < s->segments && !x->packed && !s->segment[next].packed; next++)
-            depth += af_gemm_pad(j, s->segment[next].kc);
-        j->kernel->tile(depth, a + x->at * j->kernel->mr * size, af_gemm_panel(j, s, x, col), c,
-                        ldc, q ? AF_TILE_CONTINUE : mode, next == s->segments ? rounded : NULL);
-    }
+    int parts = 0, q = 0;
+    do {
+        const af_gemm_segment *x = &s->segment[q++];
+        af_tile_part *p = &part[parts++];
+        *p = (af_tile_part){.kc = af_gemm_pad(j, x->kc), .b = af_gemm_panel(j, s, x, col)};
+        p->a = s->a + (i * s->depth_a + x->at_a * j->kernel->mr) * size;
+        if (x->in_place) {
+            p->a = (const float *)x->a->data + (j->m + i) * x->a->ld + x->k;
+            p->ld = x->a->ld;
+        }
+        while (q < s->segments && in_panels(x) && in_panels(&s->segment[q]))
+            p->kc += af_gemm_pad(j, s->segment[q++].kc);
+    } while (q < s->segments);
+    return parts;
+}
+
+/* The sums of one tile. */
+static void sum_tile(const af_gemm_job *j, const af_gemm_step *s, int64_t i, int64_t col, float *c,
+                     int64_t ldc, af_tile_mode mode, const af_tile_bf16 *rounded, af_prefetch *next)
+{
+    af_tile_part part[AF_GEMM_SEGMENTS];
+    const int parts = parts_of(j, s, i, col, part);
+    if (j->kernel->tile_parts)
+        j->kernel->tile_parts(part, parts, j->rows - i, c, ldc, mode, next);
+    for (int q = 0; !j->kernel->tile_parts && q < parts; q++)
+        j->kernel->tile(part[q].kc, part[q].a, part[q].b, c, ldc, q ? AF_TILE_CONTINUE : mode,
+                        q + 1 == parts ? rounded : NULL);
 }
 
 /* Whether a tile is several calls, which cannot add to C one by one. */
-static bool in_parts(const af_gemm_step *s)
+static bool in_parts(const af_gemm_job *j, const af_gemm_step *s)
 {
     bool packed = false;
     for (int i = 0; i < s->segments; i++)
         packed |= s->segment[i].packed;
-    return packed && s->segments > 1;
+    return packed && s->segments > 1 && !j->kernel->tile_parts;
 }
 
 /* The tile at row i and column c of the block; sums: for one that does not end in C. */
-static void run_tile(const af_gemm_job *j, const af_gemm_step *s, int64_t i, int64_t c, float *sums)
+static void run_tile(const af_gemm_job *j, const af_gemm_step *s, int64_t i, int64_t c, float *sums,
+                     af_prefetch *next)
 {
     const af_gemm *g = j->g;
     const int64_t mr = j->kernel->mr, nr = j->kernel->nr, rows = AF_MIN(mr, j->rows - i),
@@ -242,14 +264,14 @@ static void run_tile(const af_gemm_job *j, const af_gemm_step *s, int64_t i, int
     const af_tile_mode mode = j->plan.staged && !s->first ? AF_TILE_CONTINUE : AF_TILE_SET;
     if (j->plan.staged)
         sums = j->scratch + i * j->machine->scratch_cols + c * mr;
-    if (as_it_is && f32 && !(add && in_parts(s))) {
+    if (as_it_is && f32 && !(add && in_parts(j, s))) {
         sum_tile(j, s, i, c, (float *)g->c + m * g->ldc + n, g->ldc,
-                 add ? AF_TILE_ADD : AF_TILE_SET, NULL);
+                 add ? AF_TILE_ADD : AF_TILE_SET, NULL, next);
     } else if (as_it_is && !f32 && !g->add && s->last && j->kernel->rounds) {
         sum_tile(j, s, i, c, sums, nr, mode,
-                 &(af_tile_bf16){(uint16_t *)g->c + m * g->ldc + n, g->ldc});
+                 &(af_tile_bf16){(uint16_t *)g->c + m * g->ldc + n, g->ldc}, next);
     } else {
-        sum_tile(j, s, i, c, sums, nr, mode, NULL);
+        sum_tile(j, s, i, c, sums, nr, mode, NULL, next);
         if (!j->plan.staged || s->last)
             AF_ISA_NAME(af_gemm_store)(g, sums, nr, m, rows, n, cols, j->plan.staged || s->first);
     }
@@ -280,8 +302,9 @@ static void run_panels(const af_gemm_job *j, int64_t p, int64_t end, int64_t fro
                 AF_ISA_NAME(af_gemm_next_panels)(j, i, p, n, end, n * af_ceil_div(to - from, mr));
             for (int64_t q = p; q < p + n; q++)
                 for (int64_t row = from; row < to; row += mr) {
-                    af_prefetch_some(&next, next.lines);
-                    run_tile(j, &j->step[i], row, q * nr, sums);
+                    af_prefetch some = af_prefetch_take(&next);
+                    run_tile(j, &j->step[i], row, q * nr, sums, &some);
+                    af_prefetch_some(&some, some.lines);
                 }
         }
     }
@@ -334,7 +357,7 @@ static af_gemm_job begin(const af_gemm *g, int threads, void *work)
            j.kernel->kr == machine->tile[j.plan.kind].kr);
     j.thread_memory = j.memory + af_gemm_panel_bytes(machine, threads);
     j.scratch = (float *)af_gemm_own(&j, threads);
-    if (j.plan.packed_k < j.plan.total) {
+    if (af_gemm_packs_edge(&j.plan)) {
         assert(j.plan.group == 1); /* one buffer for the edge rows of a step */
         j.edge = j.memory;
         j.memory += j.plan.kc * j.kernel->mr * af_value_bytes(j.plan.kind);

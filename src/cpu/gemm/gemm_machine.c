@@ -12,7 +12,7 @@ enum { KIB = 1 << 10 };
 
 /* What the machines without AMX share. */
 #define VECTOR                                                                                     \
-    .a_bytes = 704 * KIB, .b_bytes = 768 * KIB, .scratch_rows = 384, .scratch_cols = 768,          \
+    .a_bytes = 704 * KIB, .b_bytes = 2304 * KIB, .scratch_rows = 384, .scratch_cols = 768,         \
     .pack_floats = 13312, .planes_threads = INT_MAX
 /*                        mr  nr  kr  kc    group          strip */
 #define F32(mr, nr)                                                                                \
@@ -20,12 +20,16 @@ enum { KIB = 1 << 10 };
         (mr), (nr), 4, 640, AF_GEMM_GROUP, 96 / (nr)                                               \
     }
 
-const af_gemm_machine af_gemm_machine_portable = {VECTOR, .tile = {F32(8, 12)}};
-const af_gemm_machine af_gemm_machine_sse2 = {VECTOR, .tile = {F32(4, 8)}};
-const af_gemm_machine af_gemm_machine_avx2 = {VECTOR, .tile = {F32(4, 24)}};
-const af_gemm_machine af_gemm_machine_avx2vnni = {VECTOR, .tile = {F32(4, 24)}};
-const af_gemm_machine af_gemm_machine_avx512 = {VECTOR, .tile = {F32(8, 48)}};
-const af_gemm_machine af_gemm_machine_avx512vnni = {VECTOR, .tile = {F32(8, 48)}};
+const af_gemm_machine af_gemm_machine_portable = {VECTOR, .rows_in_place = true,
+                                                  .tile = {F32(8, 12)}};
+const af_gemm_machine af_gemm_machine_sse2 = {VECTOR, .rows_in_place = true, .tile = {F32(4, 8)}};
+const af_gemm_machine af_gemm_machine_avx2 = {VECTOR, .rows_in_place = true, .tile = {F32(4, 24)}};
+const af_gemm_machine af_gemm_machine_avx2vnni = {VECTOR, .rows_in_place = true,
+                                                  .tile = {F32(4, 24)}};
+const af_gemm_machine af_gemm_machine_avx512 = {VECTOR, .rows_in_place = true,
+                                                .tile = {F32(8, 48)}};
+const af_gemm_machine af_gemm_machine_avx512vnni = {VECTOR, .rows_in_place = true,
+                                                    .tile = {F32(8, 48)}};
 const af_gemm_machine af_gemm_machine_neon = {VECTOR, .tile = {F32(8, 12)}};
 const af_gemm_machine af_gemm_machine_neondot = {VECTOR, .tile = {F32(8, 12)}};
 const af_gemm_machine af_gemm_machine_neonbf16 = {
@@ -35,6 +39,7 @@ const af_gemm_machine af_gemm_machine_neonbf16 = {
  * after them one tile of bf16 rows (1088 k's x 64 bytes). */
 const af_gemm_machine af_gemm_machine_amx = {
     .tile = {F32(8, 48), {32, 32, 32, 1088, 1, 24}, {32, 32, 32, 192, AF_GEMM_GROUP, 18}},
+    .rows_in_place = true,
     .a_bytes = 704 * KIB,
     .b_bytes = 1856 * KIB,
     .scratch_rows = 512,

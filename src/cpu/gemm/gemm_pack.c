@@ -110,7 +110,11 @@ static void transpose(float *restrict p, int width, const float *const *s, int64
         transpose4(p + k * width + u, width, rest + u, n - k);
 }
 
-enum { KC = 640 }; /* k's of one call at most */
+enum {
+    KC = 640,       /* k's of one call at most */
+    SPREAD = 4,     /* stored rows that are k's, at once */
+    ROWS_AHEAD = 8, /* of them, fetched from memory before they are needed */
+};
 
 /* Stored rows are lines: one panel, a few lines and PACK_PIECE k's at a time, so that what is
  * written stays in the first-level cache until all lines are there. */
@@ -131,28 +135,50 @@ static void panel_along(float *p, const af_operand *o, int64_t line, int64_t w, 
         }
 }
 
-/* One stored row of `lines` values into row k of every panel; the panels are `step` apart. */
-static inline void spread_by(float *restrict p, const float *restrict s, int64_t lines,
-                             const int width, int64_t step)
+/* Stored rows of `lines` values into rows k, k+1, .. of every panel; the panels are `step` apart.
+ * Several rows at once: the same rows of many panels may share a set of the cache, and each line
+ * there is then written as a whole. */
+static inline void spread_by(float *restrict p, const float *const *s, const int rows,
+                             int64_t lines, const int width, int64_t step)
 {
     int64_t l = 0;
     for (; l + width <= lines; l += width, p += step)
-#pragma GCC unroll 8
-        for (int i = 0; i < width; i += 4)
-            *(v4 *)(p + i) = *(const v4 *)(s + l + i);
-    for (int i = 0; l < lines && i < width; i++)
-        p[i] = l + i < lines ? s[l + i] : 0.0f;
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++)
+#pragma GCC unroll 12
+            for (int i = 0; i < width; i += 4)
+                *(v4 *)(p + r * width + i) = *(const v4 *)(s[r] + l + i);
+    for (int i = 0; l < lines && i < rows * width; i++)
+        p[i] = l + i % width < lines ? s[i / width][l + i % width] : 0.0f;
 }
 
 /* A known width makes these plain moves; else they become calls of memcpy for 48 bytes. */
-static void spread(float *p, const float *s, int64_t lines, int width, int64_t step)
+static void spread(float *p, const float *const *s, int rows, int64_t lines, int width,
+                   int64_t step)
 {
-    if (width == NR)
-        spread_by(p, s, lines, NR, step);
-    else if (width == MR)
-        spread_by(p, s, lines, MR, step);
+    if (width == NR && rows == SPREAD)
+        spread_by(p, s, SPREAD, lines, NR, step);
+    else if (width == MR && rows == SPREAD)
+        spread_by(p, s, SPREAD, lines, MR, step);
     else
-        spread_by(p, s, lines, width, step);
+        spread_by(p, s, rows, lines, width, step);
+}
+
+/* Stored rows are k's. */
+static void panels_across(float *p, const af_operand *o, int64_t line, int64_t lines, int64_t k0,
+                          int64_t kc, int width, int64_t step, float *buf)
+{
+    const bool plain = af_operand_is(o, AF_DTYPE_F32);
+    const float *s[SPREAD];
+    for (int64_t k = 0, n; k < kc; k += n) {
+        n = AF_MIN((int64_t)SPREAD, kc - k);
+        for (int64_t r = 0; r < n; r++) {
+            s[r] = AF_ISA_NAME(af_stored_row)(o, k0 + k + r, line, lines, buf + r * lines);
+            for (int64_t at = 0; plain && k + r + ROWS_AHEAD < kc && at < lines; at += AF_LINE / 4)
+                __builtin_prefetch(s[r] + ROWS_AHEAD * o->ld + at);
+        }
+        spread(p + k * width, s, (int)n, lines, width, step);
+    }
 }
 
 void AF_ISA_NAME(af_pack_f32)(const af_panels *p, const af_operand *o, bool along, int64_t line,
@@ -164,9 +190,8 @@ void AF_ISA_NAME(af_pack_f32)(const af_panels *p, const af_operand *o, bool alon
     for (int64_t l = 0; along && l < lines; l += width)
         panel_along(dst + l / width * panel, o, line + l, AF_MIN((int64_t)width, lines - l), k0, kc,
                     width, buf);
-    for (int64_t k = 0; !along && k < kc; k++)
-        spread(dst + k * width, AF_ISA_NAME(af_stored_row)(o, k0 + k, line, lines, buf), lines,
-               width, panel);
+    if (!along)
+        panels_across(dst, o, line, lines, k0, kc, width, panel, buf);
     for (int64_t l = 0; kc < padded && l < lines; l += width)
         memset(dst + l / width * panel + kc * width, 0,
                (size_t)((padded - kc) * width) * sizeof *dst);

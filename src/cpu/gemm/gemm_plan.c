@@ -95,12 +95,13 @@ static af_gemm_plan with_group(af_gemm_plan p, const af_gemm *g, int64_t column,
 {
     const int64_t mr = m->tile[p.kind].mr, nr = m->tile[p.kind].nr, k = group * p.kc,
                   size = af_value_bytes(p.kind) * af_planes_a(p.kind),
-                  edge = p.packed_k < p.total ? p.kc * mr * size : 0,
+                  edge = af_gemm_packs_edge(&p) ? p.kc * mr * size : 0,
                   all = af_gemm_panel_bytes(m, threads) - edge,
                   a = p.own_rows ? 0 : AF_MIN(p.packed_k, k) * size,
                   b = AF_MIN(column, k * af_value_bytes(p.kind) *
                                          (p.kind == AF_GEMM_PLANES ? AF_GEMM_PLANES_A : 1));
-    int64_t rows = a ? AF_MAX(all / 2 / a / mr, INT64_C(1)) * mr : g->M;
+    const int64_t of_a = p.kind == AF_GEMM_F32 ? AF_MIN(all / 2, m->a_bytes) : all / 2;
+    int64_t rows = a ? AF_MAX(of_a / a / mr, INT64_C(1)) * mr : g->M;
     rows = af_even_part(g->M, p.staged ? AF_MIN(rows, m->scratch_rows) : rows, mr);
     int64_t cols = b ? AF_MAX((all - rows * a) / b / nr, INT64_C(1)) * nr : g->N;
     if (b && is_alone(&p, threads, m)) /* each strip is packed right before it is read */
@@ -118,7 +119,7 @@ af_gemm_plan af_gemm_plan_make(const af_gemm *g, int threads, const af_gemm_mach
     af_gemm_plan p = {.kind = kind_of(g, threads, m)};
     const int64_t column = count_k(&p, g, m), kr = m->tile[p.kind].kr;
     int64_t most = m->tile[p.kind].kc;
-    if (p.packed_k <= most / 2 && p.packed_k < p.total)
+    if (af_gemm_packs_edge(&p) && p.packed_k <= most / 2)
         most = m->kc_in_place;
     p.kc = af_even_part(p.total, most, kr);
     p.staged = g->c_dtype != AF_DTYPE_F32 && p.total > p.kc;

@@ -16,7 +16,7 @@ typedef enum af_gemm_kind {
     AF_GEMM_KINDS,
 } af_gemm_kind;
 
-enum { AF_GEMM_GROUP = 8, AF_GEMM_PLANES_A = 3 };
+enum { AF_GEMM_GROUP = 8, AF_GEMM_PLANES_A = 3, AF_GEMM_NEAR = 16384 };
 
 /* The constants of one instruction set; gemm_machine.c has the table. */
 typedef struct af_gemm_machine {
@@ -32,6 +32,7 @@ typedef struct af_gemm_machine {
     int64_t scratch_rows, scratch_cols; /* f32 sums of a bf16 C between steps of K */
     int64_t thread_bytes;               /* a thread's own rows of A and sums */
     int64_t pack_floats;                /* a thread's buffer for packing */
+    bool rows_in_place;                 /* f32 tiles read f32 rows of A where they lie */
     /* matrix tiles that read A where it lies: k's of a step then, and bytes between rows that meet
      * in the cache; 0: A is always packed */
     int kc_in_place, alias;
@@ -106,11 +107,22 @@ static inline bool af_gemm_is_packed(af_gemm_kind k, const af_gemm_term *t,
            af_gemm_kind_for(t->b.packed->rows, m) == k;
 }
 
-/* Whether whole tiles of these rows are read where they lie, unless they fall on few sets of the
- * cache. */
+/* Whether tiles of these rows are read where they lie: f32 rows unless a step is a small part of
+ * each (logits), which is slow to fetch; by matrix kernels whole tiles, unless their rows fall on
+ * few sets of the cache. */
 static inline bool af_gemm_in_place(af_gemm_kind k, const af_gemm_term *t, const af_gemm_machine *m)
 {
-    return k == AF_GEMM_BF16 && m->alias && af_operand_is(&t->a, AF_DTYPE_BF16) && !t->a.trans &&
-           t->K % m->tile[k].kr == 0 && t->a.ld * 2 % m->alias != 0;
+    if (t->a.trans || t->K % m->tile[k].kr != 0)
+        return false;
+    if (k == AF_GEMM_F32)
+        return m->rows_in_place && af_operand_is(&t->a, AF_DTYPE_F32) && t->a.ld <= AF_GEMM_NEAR;
+    return k == AF_GEMM_BF16 && m->alias && af_operand_is(&t->a, AF_DTYPE_BF16) &&
+           t->a.ld * 2 % m->alias != 0;
+}
+
+/* Whether the last rows, too few for a whole tile, are packed although the others are in place. */
+static inline bool af_gemm_packs_edge(const af_gemm_plan *p)
+{
+    return p->kind != AF_GEMM_F32 && p->packed_k < p->total;
 }
 #endif

@@ -30,7 +30,7 @@ static inline __attribute__((always_inline)) void tile(const af_gemm_small *g, i
             const vec a = af_pin(three[i % 3 * row] - (vec){0});
 #pragma GCC unroll 4
             for (int j = 0; j < NY; j++)
-                s[i][j] += v[j] * a;
+                s[i][j] = af_fma(s[i][j], v[j], a);
             three += i % 3 == 2 ? 3 * row : 0;
         }
     }

@@ -30,6 +30,13 @@ AF_INLINE vec af_pin(vec v)
     __asm__("" : "+v"(v));
     return v;
 }
+/* gcc takes forms of this instruction that overwrite x or y, and then copies registers. */
+#define AF_OWN_FMA
+AF_INLINE vec af_fma(vec acc, vec x, vec y)
+{
+    __asm__ volatile("vfmadd231ps %2, %1, %0" : "+v"(acc) : "v"(x), "v"(y));
+    return acc;
+}
 
 AF_INLINE bool af_has_avx512(void)
 {

@@ -67,6 +67,10 @@ AF_INLINE vec af_fma_lane(vec acc, vec w, vec f, int lane)
 AF_INLINE vec af_pin(vec v) { return v; }
 #endif
 
+#ifndef AF_OWN_FMA
+AF_INLINE vec af_fma(vec acc, vec x, vec y) { return acc + x * y; }
+#endif
+
 #ifndef AF_OWN_BF16_ROUND
 /* Rounds the first values of a row to bf16 with vector instructions: how many. */
 AF_INLINE int64_t af_bf16_vecs(uint16_t *dst, const float *src, int64_t n)
