@@ -466,7 +466,7 @@ af_status af_regex_compile(af_rtn *r, const char *text, uint64_t len, af_error *
     if (rest.bad)
         AF_TRY(af_fail_nomem(err, "a pattern", len));
     list[n] = &p[n];
-    AF_TRY(af_pattern_parse(&p[n], rest.data ? rest.data : "", rest.len, true, err));
+    AF_TRY(af_pattern_parse(&p[n], rest.data ? rest.data : "", rest.len, AF_PATTERN_WHOLE, err));
     AF_TRY(af_dfa_build(&d, list, n + 1, 0, UINT64_MAX, err));
     if (af_dfa_is_empty(&d))
         AF_TRY(af_fail(err, AF_EUSAGE, "no text fits the regular expression"));

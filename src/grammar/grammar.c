@@ -3,6 +3,7 @@
 #include "grammar/automaton.h"
 #include "grammar/compile.h"
 #include "grammar/tool_call.h"
+#include "grammar/unique.h"
 #include "grammar/vocab.h"
 
 #include <pthread.h>
@@ -14,6 +15,7 @@ struct af_grammar {
     af_rtn rtn;
     af_automaton automaton;
     uint32_t start;
+    af_unique_ids unique_ids; /* where the network has arrays without repeated items */
     uint64_t mask_bytes;
     pthread_mutex_t lock; /* guards the automaton, the masks and the list of states */
     af_grammar_state *states;
@@ -23,7 +25,8 @@ struct af_grammar {
 struct af_grammar_state {
     af_grammar *grammar;
     uint32_t config;
-    bool ended; /* an id that ends was accepted */
+    af_unique *unique; /* NULL: the network has no such arrays */
+    bool ended;        /* an id that ends was accepted */
     af_grammar_state *prev, *next;
 };
 
@@ -65,6 +68,8 @@ af_status af_grammar_open(af_grammar **out, af_grammar_kind kind, const char *te
     AF_TRY(af_rtn_finish(&g->rtn, err));
     AF_TRY(af_automaton_init(&g->automaton, &g->rtn, err));
     AF_TRY(af_automaton_start(&g->automaton, &g->start, err));
+    if (g->rtn.unique && v && !af_unique_ids_init(&g->unique_ids, v))
+        AF_TRY(af_fail_nomem(err, "a grammar", (uint64_t)v->ids * sizeof(int32_t)));
     *out = g;
     g = NULL;
 done:
@@ -79,6 +84,7 @@ void af_grammar_close(af_grammar *g)
     assert(!g->states);
     af_automaton_clear(&g->automaton);
     af_rtn_clear(&g->rtn);
+    free(g->unique_ids.id);
     pthread_mutex_destroy(&g->lock);
     free(g);
 }
@@ -104,9 +110,14 @@ static af_status tidy(af_grammar *g, af_error *err)
     return st;
 }
 
-static af_status walk(af_grammar *g, uint32_t *config, const char *bytes, uint64_t n, af_error *err)
+/* To where the bytes lead from where the answer stands; AF_CONFIG_DEAD: nowhere. */
+static af_status walk(af_grammar_state *s, uint32_t *config, const char *bytes, uint64_t n,
+                      af_error *err)
 {
+    af_grammar *g = s->grammar;
     af_status st = AF_OK;
+    if (s->unique)
+        return af_unique_walk(s->unique, &g->automaton, config, bytes, n, err);
     for (uint64_t i = 0; i < n && *config != AF_CONFIG_DEAD; i++)
         AF_TRY(af_automaton_step(&g->automaton, *config, (uint8_t)bytes[i], config, err));
 done:
@@ -124,7 +135,7 @@ af_status af_grammar_matches(af_grammar *g, const char *text, uint64_t len, bool
     for (uint64_t i = 0; i < len && st == AF_OK; i += 4096) {
         st = tidy(g, err);
         if (st == AF_OK)
-            st = walk(g, &s->config, text + i, AF_MIN(len - i, 4096u), err);
+            st = walk(s, &s->config, text + i, AF_MIN(len - i, 4096u), err);
     }
     if (st == AF_OK)
         *fits = s->config != AF_CONFIG_DEAD && g->automaton.config[s->config].can_end;
@@ -143,6 +154,11 @@ af_status af_grammar_state_new(af_grammar_state **out, af_grammar *g, af_error *
     if (!s)
         return af_fail_nomem(err, "the state of a grammar", sizeof *s);
     s->grammar = g;
+    s->unique = g->rtn.unique ? af_unique_new() : NULL;
+    if (g->rtn.unique && !s->unique) {
+        free(s);
+        return af_fail_nomem(err, "the state of a grammar", sizeof *s->unique);
+    }
     pthread_mutex_lock(&g->lock);
     s->config = g->start;
     s->next = g->states;
@@ -169,6 +185,7 @@ void af_grammar_state_free(af_grammar_state *s)
         s->next->prev = s->prev;
     g->state_count--;
     pthread_mutex_unlock(&g->lock);
+    af_unique_free(s->unique);
     free(s);
 }
 
@@ -209,7 +226,7 @@ static af_status accept_locked(af_grammar_state *s, int32_t id, af_error *err)
     }
     const bool known = id >= 0 && id < v->ids && v->at[id + 1] > v->at[id] && !s->ended;
     if (known)
-        AF_TRY(walk(g, &config, v->bytes + v->at[id], v->at[id + 1] - v->at[id], err));
+        AF_TRY(walk(s, &config, v->bytes + v->at[id], v->at[id + 1] - v->at[id], err));
     if (!known || config == AF_CONFIG_DEAD)
         return af_fail(err, AF_EUSAGE, "the grammar does not allow token %d here", (int)id);
     s->config = config;
@@ -298,6 +315,9 @@ static af_status mask_locked(af_grammar_state *s, uint32_t *allowed, int64_t ids
     if (!s->ended) {
         AF_TRY(mask_of(g, s->config, &mask, err));
         memcpy(allowed, mask, AF_MIN(words, own) * sizeof *allowed);
+        if (s->unique)
+            AF_TRY(af_unique_mask(s->unique, &g->automaton, s->config, v, &g->unique_ids, allowed,
+                                  ids, err));
     }
     if (ids % 32 && words)
         allowed[words - 1] &= (UINT32_C(1) << (ids % 32)) - 1;

@@ -2,8 +2,8 @@
  *
  * The text becomes a tree first, because a repetition writes its body several times. Engines
  * disagree on \d \w \s beyond ASCII, so each of them has two sets: what every engine takes and what
- * some engine takes. A negation takes the complement of the larger one, so that what is made fits
- * for all of them. */
+ * some engine takes. A negation takes the complement of the larger one, and what is excluded is
+ * read with the larger ones, so that what is made fits for all of them. */
 #include "grammar/pattern.h"
 #include "format/text/unicode.h"
 
@@ -28,6 +28,7 @@ typedef struct regex {
     af_pattern *p;
     const char *at, *end, *text;
     int depth;
+    bool wide; /* classes take what some engine takes */
     af_status st;
     af_error *err;
 } regex;
@@ -89,46 +90,21 @@ static af_cpset *set_new(regex *x)
 
 /* ---- classes ---- */
 
-/* d, w or s: what every engine takes, or (wide) what some engine takes. */
-static void add_class(af_cpset *to, char kind, bool wide)
+/* A class after a backslash. */
+static bool is_class(const regex *x)
 {
-    static const af_cp_range spaces[] = {
-        {0x1c, 0x1f},     {0x85, 0x85},     {0xa0, 0xa0},     {0x1680, 0x1680}, {0x2000, 0x200b},
-        {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x2060}, {0x3000, 0x3000}, {0xfeff, 0xfeff}};
-    if (kind == 'd' || kind == 'w')
-        af_cpset_add(to, '0', '9');
-    if (kind == 'd' && wide)
-        af_cpset_add(to, 0x660, 0x10ffff);
-    if (kind == 'w') {
-        af_cpset_add(to, 'a', 'z');
-        af_cpset_add(to, 'A', 'Z');
-        af_cpset_add(to, '_', '_');
-        if (wide)
-            af_cpset_add(to, 0x80, 0x10ffff);
-    }
-    if (kind == 's') {
-        af_cpset_add(to, '\t', '\r');
-        af_cpset_add(to, ' ', ' ');
-        for (size_t i = 0; wide && i < AF_LEN(spaces); i++)
-            af_cpset_add(to, spaces[i].lo, spaces[i].hi);
-    }
+    return x->end - x->at > 1 && *x->at == '\\' && strchr("dwsDWSpP", x->at[1]);
 }
 
-/* The same with D, W and S: the complement of the other width. */
-static void add_class_or_negated(af_cpset *to, char kind, bool wide)
+/* The same for what is between brackets that negate. */
+static void add_class(regex *x, af_cpset *to, bool negated)
 {
-    const bool negated = kind < 'a';
-    af_cpset s = {0};
-    add_class(&s, (char)(kind | 0x20), wide != negated);
-    if (negated)
-        af_cpset_negate(&s);
-    for (uint32_t i = 0; i < s.count; i++)
-        af_cpset_add(to, s.item[i].lo, s.item[i].hi);
-    to->bad |= s.bad;
-    af_cpset_clear(&s);
+    const char *text = x->at + 1;
+    const uint64_t n = af_class_add(to, text, (uint64_t)(x->end - text), x->wide != negated);
+    if (n == 0)
+        fail_at(x, AF_EUNSUPPORTED, "a class of characters that is not supported");
+    x->at = text + n;
 }
-
-static bool is_class(char c) { return c && strchr("dwsDWS", c); }
 
 static bool hex_number(regex *x, int digits, uint32_t *out)
 {
@@ -225,7 +201,7 @@ static bool class_bound(regex *x, uint32_t *cp)
         *cp = next_char(x);
         return false;
     }
-    if (x->end - x->at > 1 && is_class(x->at[1]))
+    if (is_class(x))
         return true;
     x->at++;
     if (x->at < x->end && *x->at == 'b') {
@@ -248,8 +224,7 @@ static regex_node *brackets(regex *x)
     while (x->st == AF_OK && x->at < x->end && *x->at != ']') {
         uint32_t lo, hi;
         if (class_bound(x, &lo)) {
-            add_class_or_negated(set, x->at[1], negated);
-            x->at += 2;
+            add_class(x, set, negated);
             continue;
         }
         hi = lo;
@@ -325,8 +300,10 @@ static regex_node *dot(regex *x)
     if (!s)
         return NULL;
     af_cpset_add(s, '\n', '\n');
-    af_cpset_add(s, '\r', '\r');
-    af_cpset_add(s, 0x2028, 0x2029);
+    if (!x->wide) {
+        af_cpset_add(s, '\r', '\r');
+        af_cpset_add(s, 0x2028, 0x2029);
+    }
     af_cpset_negate(s);
     if (s->bad)
         no_memory(x);
@@ -337,18 +314,17 @@ static regex_node *dot(regex *x)
 static regex_node *backslash(regex *x)
 {
     const char c = x->end - x->at > 1 ? x->at[1] : 0;
-    if (is_class(c)) {
+    if (is_class(x)) {
         af_cpset *s = set_new(x);
         if (!s)
             return NULL;
-        add_class_or_negated(s, c, false);
+        add_class(x, s, false);
         af_cpset_tidy(s);
         if (s->bad)
             no_memory(x);
-        x->at += 2;
         return set_node(x, s);
     }
-    if (c && strchr("bBpPkAZzG", c))
+    if (c && strchr("bBkAZzG", c))
         fail_at(x, AF_EUNSUPPORTED, "an escape that is not supported");
     x->at++;
     return one_char(x, escaped(x));
@@ -557,11 +533,12 @@ static uint32_t emit(regex *x, const regex_node *n, uint32_t from)
     }
 }
 
-af_status af_pattern_parse(af_pattern *out, const char *text, uint64_t len, bool whole,
+af_status af_pattern_parse(af_pattern *out, const char *text, uint64_t len, af_pattern_use use,
                            af_error *err)
 {
-    af_pattern p = {.edges = 1};
-    regex x = {.p = &p, .at = text, .end = text + len, .text = text, .err = err};
+    af_pattern p = {.edges = 1, .negative = use == AF_PATTERN_EXCLUDE};
+    regex x = {
+        .p = &p, .at = text, .end = text + len, .text = text, .wide = p.negative, .err = err};
     if (af_utf8_valid(text, len) != len)
         return af_fail(err, AF_EFORMAT, "a pattern is not UTF-8");
     const regex_node *root = alternatives(&x);
@@ -573,7 +550,7 @@ af_status af_pattern_parse(af_pattern *out, const char *text, uint64_t len, bool
         p.start = state(&x);
         p.accept = emit(&x, root, p.start);
     }
-    if (x.st == AF_OK && !whole) { /* anything before and after */
+    if (x.st == AF_OK && use != AF_PATTERN_WHOLE) { /* anything before and after */
         edge(&x, p.start, AF_PATTERN_SET, any, p.start);
         edge(&x, p.accept, AF_PATTERN_SET, any, p.accept);
     }

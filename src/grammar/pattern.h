@@ -1,6 +1,5 @@
 /* pattern.h - regular expressions (ECMA 262 without back references and, but for the beginning,
- * assertions) and the
- * automata of strings that several of them and a length describe.
+ * assertions) and the automata of strings that several of them and a length describe.
  *
  * A pattern of a JSON schema fits a string when it matches somewhere in it; one that is a grammar
  * of its own, when it matches the whole. */
@@ -42,8 +41,17 @@ typedef struct af_pattern {
     bool negative; /* strings that it fits are left out */
 } af_pattern;
 
-AF_CHECKED af_status af_pattern_parse(af_pattern *out, const char *text, uint64_t len, bool whole,
-                                      af_error *err);
+typedef enum af_pattern_use {
+    AF_PATTERN_FIND,    /* it matches somewhere in the string */
+    AF_PATTERN_WHOLE,   /* it matches the whole */
+    AF_PATTERN_EXCLUDE, /* it matches nowhere */
+} af_pattern_use;
+
+AF_CHECKED af_status af_pattern_parse(af_pattern *out, const char *text, uint64_t len,
+                                      af_pattern_use use, af_error *err);
+/* pattern_class.c: adds the class that `text` begins with, after its backslash: what every engine
+ * takes, or (wide) what some engine takes. Its length; 0: it is not known. */
+uint64_t af_class_add(af_cpset *to, const char *text, uint64_t n, bool wide);
 void af_pattern_clear(af_pattern *p);
 
 /* lookahead.c */

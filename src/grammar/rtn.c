@@ -145,6 +145,14 @@ void af_rtn_bytes(af_rtn *r, uint32_t from, int lo, int hi, uint32_t to)
              (af_rtn_edge){.kind = AF_EDGE_BYTES, .lo = (uint8_t)lo, .hi = (uint8_t)hi, .to = to});
 }
 
+void af_rtn_open_unique(af_rtn *r, uint32_t from, uint32_t to)
+{
+    r->unique = true;
+    add_edge(r, from,
+             (af_rtn_edge){
+                 .kind = AF_EDGE_BYTES, .lo = '[', .hi = '[', .rule = AF_RTN_UNIQUE, .to = to});
+}
+
 void af_rtn_call(af_rtn *r, uint32_t from, uint32_t rule, uint32_t to)
 {
     add_edge(r, from, (af_rtn_edge){.kind = AF_EDGE_CALL, .rule = rule, .to = to});

@@ -13,13 +13,14 @@ enum {
     AF_RTN_EDGES_MAX = 1 << 22,
     AF_RTN_RULES_MAX = 1 << 16,
     AF_RTN_SPECIAL = 0xff, /* a byte outside UTF-8: before the text of a special token */
+    AF_RTN_UNIQUE = 1,     /* mark of the [ of an array that has each item once */
 };
 
 typedef enum af_edge_kind { AF_EDGE_BYTES, AF_EDGE_FREE, AF_EDGE_CALL } af_edge_kind;
 
 typedef struct af_rtn_edge {
     uint32_t to;
-    uint32_t rule; /* AF_EDGE_CALL: who is called; `to` is where it returns */
+    uint32_t rule; /* AF_EDGE_CALL: who is called; `to` is where it returns. Else 0 or a mark */
     uint32_t next; /* while building: the next edge of the same state, 0 = none */
     uint8_t kind, lo, hi;
 } af_rtn_edge;
@@ -73,6 +74,7 @@ typedef struct af_rtn {
     af_rtn_chain *chain; /* long ones, by their first state */
     uint32_t chains, chains_cap;
     uint32_t root;         /* rule */
+    bool unique;           /* there are edges with that mark */
     uint8_t class_of[256]; /* finished: bytes that no edge tells apart have one class */
     uint32_t classes;
 } af_rtn;
@@ -85,6 +87,8 @@ void af_rtn_fail(af_rtn *r, af_status st);
 uint32_t af_rtn_state(af_rtn *r);
 void af_rtn_free_edge(af_rtn *r, uint32_t from, uint32_t to);
 void af_rtn_bytes(af_rtn *r, uint32_t from, int lo, int hi, uint32_t to);
+/* Reads the [ of an array that has each item once. */
+void af_rtn_open_unique(af_rtn *r, uint32_t from, uint32_t to);
 void af_rtn_call(af_rtn *r, uint32_t from, uint32_t rule, uint32_t to);
 /* A rule with fresh first and accepting states. `name` is copied. */
 uint32_t af_rtn_rule_new(af_rtn *r, const char *name);

@@ -18,7 +18,6 @@ enum {
     AF_SCHEMA_DEPTH_MAX = 64,        /* allOf, anyOf, oneOf and $ref inside each other */
     AF_SCHEMA_ALL_MAX = 16,          /* patterns or enums of one value */
     AF_SCHEMA_VALUES_MAX = 1 << 14,  /* of one enum, and properties of one object */
-    AF_SCHEMA_UNIQUE_MAX = 10,       /* values of the items of an array that has each once */
     AF_SCHEMA_MULTIPLE_MAX = 1000,   /* digits of multipleOf: 0.01 is 1, 2.5 is 25 */
     AF_SCHEMA_LENGTH_FREE = 1 << 24, /* no answer is that long: a larger bound is none */
 };
@@ -126,6 +125,10 @@ void af_schema_rewrite(json_t *root);
 AF_CHECKED af_status af_schema_other_names(af_schema *s, const af_flat_schema *f,
                                            const af_flat_schema *names, af_flat_schema *out);
 
+/* schema_format.c: the pattern of a format; NULL: a name that JSON Schema does not know restricts
+ * nothing. *kept: false for one that restricts and has no pattern. */
+const char *af_schema_format(const char *name, bool *kept);
+
 /* schema_merge.c */
 AF_CHECKED af_status af_schema_flatten(af_schema *s, af_schemas all, af_flats *out);
 /* The error of an object with more than AF_SCHEMA_VALUES_MAX of them. */
@@ -139,8 +142,6 @@ AF_CHECKED af_status af_schema_fitting(af_schema *s, const af_flat_schema *a,
                                        const af_flat_schema *b, const json_t ***out, size_t *count);
 /* Does a value fit a list of schemas? */
 AF_CHECKED af_status af_schema_fits(af_schema *s, af_schemas all, const json_t *v, bool *fits);
-/* Are two items of a list the same? */
-bool af_schema_has_twins(const json_t *list);
 /* Does the name of a property fit propertyNames? */
 AF_CHECKED af_status af_schema_name_fits(af_schema *s, const af_flat_schema *f, const char *name,
                                          bool *fits);

@@ -57,7 +57,7 @@ static af_status parse_patterns(af_schema *s, const af_flat_schema *f, af_patter
         const uint64_t n = strlen(text);
         const af_status st = n && af_lookahead(text, n) == n
                                  ? af_lookahead_parse(&p[i], text, n, s->err)
-                                 : af_pattern_parse(&p[i], text, n, false, s->err);
+                                 : af_pattern_parse(&p[i], text, n, AF_PATTERN_FIND, s->err);
         if (st != AF_OK) {
             while (i--)
                 af_pattern_clear(&p[i]);
@@ -203,7 +203,7 @@ static bool same_value(const json_t *a, const json_t *b)
     return json_is_number(a) && json_is_number(b) ? af_number_compare(a, b) == 0 : json_equal(a, b);
 }
 
-bool af_schema_has_twins(const json_t *v)
+static bool has_twins(const json_t *v)
 {
     for (size_t i = 0; i < json_array_size(v); i++)
         for (size_t k = 0; k < i; k++)
@@ -218,7 +218,7 @@ static af_status array_fits(af_schema *s, const af_flat_schema *f, const json_t 
     const size_t n = json_array_size(v);
     if (f->unique)
         AF_TRY(count_merges(s, (uint64_t)n * n / PAIRS_PER_MERGE));
-    *fits = n >= f->min_items && n <= f->max_items && !(f->unique && af_schema_has_twins(v));
+    *fits = n >= f->min_items && n <= f->max_items && !(f->unique && has_twins(v));
     for (size_t i = 0; i < n && *fits; i++)
         AF_TRY(af_schema_fits(s, i < f->prefixes ? f->prefix[i] : f->rest, json_array_get(v, i),
                               fits));

@@ -113,8 +113,6 @@ static af_status emit_string(af_schema *s, const af_flat_schema *f, uint32_t fro
 
 /* ---- arrays ---- */
 
-static uint32_t put_literal(af_schema *s, uint32_t from, const json_t *v);
-
 /* "," and then the value of rule. */
 static uint32_t comma_value(af_schema *s, uint32_t from, uint32_t rule)
 {
@@ -123,83 +121,48 @@ static uint32_t comma_value(af_schema *s, uint32_t from, uint32_t rule)
     return to;
 }
 
-/* The values that items may have, as a JSON list (json_decref); NULL: they are not listed. */
-static af_status listed_items(af_schema *s, const af_flat_schema *f, json_t **out)
+/* Are there fewer different values than items, as enums list them? */
+static af_status lacks_values(af_schema *s, const af_flat_schema *f, bool *few)
 {
     af_status st = AF_OK;
     const json_t **value = NULL;
+    uint64_t values = 0;
     size_t count = 0;
-    json_t *list = json_array();
     af_flats *flats = af_calloc(1, sizeof *flats);
-    if (!flats || !list)
+    *few = f->prefixes == 0;
+    if (!flats)
         AF_TRY(af_fail_nomem(s->err, "a schema", sizeof *flats));
     AF_TRY(af_schema_flatten(s, f->rest, flats));
-    bool listed = f->prefixes == 0;
-    for (uint32_t i = 0; i < flats->count && listed; i++) {
-        listed = flats->item[i]->value_lists > 0;
-        if (listed)
+    for (uint32_t i = 0; i < flats->count && *few; i++) {
+        *few = flats->item[i]->value_lists > 0;
+        if (*few)
             AF_TRY(af_schema_fitting(s, flats->item[i], NULL, &value, &count));
-        for (size_t k = 0; k < count && listed; k++) {
-            json_array_append(list, (json_t *)(uintptr_t)value[k]);
-            if (af_schema_has_twins(list))
-                json_array_remove(list, json_array_size(list) - 1);
-            listed = json_array_size(list) <= AF_SCHEMA_UNIQUE_MAX;
-        }
+        values += count;
         free(value);
         value = NULL;
-        count = 0;
     }
-    *out = listed ? json_incref(list) : NULL;
+    *few &= values < f->min_items;
 done:
     free(value);
     free(flats);
-    json_decref(list);
     return st;
 }
 
-/* Each value at most once: a state for each set of those that were written. */
-static af_status emit_unique(af_schema *s, const af_flat_schema *f, uint32_t from, uint32_t to)
+/* [ and white space. */
+static uint32_t open_array(af_schema *s, const af_flat_schema *f, uint32_t from)
 {
-    af_rtn *r = s->r;
-    uint32_t at[1 << AF_SCHEMA_UNIQUE_MAX], rule[AF_SCHEMA_UNIQUE_MAX];
-    json_t *list = NULL;
-    const af_status st = listed_items(s, f, &list);
-    if (st != AF_OK || !list)
-        return st != AF_OK ? st
-                           : af_fail_subject(s->err, AF_EUNSUPPORTED, "uniqueItems",
-                                             "'uniqueItems' is supported for items that are an "
-                                             "enum of at most %d values",
-                                             AF_SCHEMA_UNIQUE_MAX);
-    const uint32_t n = (uint32_t)json_array_size(list), close = af_rtn_state(r);
-    for (uint32_t i = 0; i < n; i++) {
-        const uint32_t start = af_rtn_state(r);
-        rule[i] = af_rtn_rule_of(r, start, put_literal(s, start, json_array_get(list, i)));
-    }
-    for (uint32_t set = 1; set < 1u << n; set++)
-        at[set] = af_rtn_state(r);
-    at[0] = put_ws(s, byte(s, from, '['));
-    for (uint32_t set = 0; set < 1u << n && r->st == AF_OK; set++) {
-        uint64_t count = 0;
-        for (uint32_t i = 0; i < n; i++)
-            count += set >> i & 1;
-        if (count >= f->min_items && count <= f->max_items)
-            af_rtn_free_edge(r, at[set], close);
-        if (count >= f->max_items || count == n)
-            continue;
-        const uint32_t item = set ? put_ws(s, byte(s, at[set], ',')) : at[0];
-        for (uint32_t i = 0; i < n; i++)
-            if (!(set >> i & 1))
-                af_rtn_call(r, item, rule[i], at[set | 1u << i]);
-    }
-    af_rtn_bytes(r, put_ws(s, close), ']', ']', to);
-    json_decref(list);
-    return r->st;
+    const uint32_t to = af_rtn_state(s->r);
+    if (f->unique && f->max_items > 1)
+        af_rtn_open_unique(s->r, from, to);
+    else
+        af_rtn_bytes(s->r, from, '[', '[', to);
+    return put_ws(s, to);
 }
 
 static void emit_array(af_schema *s, const af_flat_schema *f, uint32_t from, uint32_t to)
 {
     af_rtn *r = s->r;
-    const uint32_t close = af_rtn_state(r), empty = put_ws(s, byte(s, from, '['));
+    const uint32_t close = af_rtn_state(r), empty = open_array(s, f, from);
     uint32_t at = empty;
     if (f->min_items > f->max_items)
         return;
@@ -505,6 +468,8 @@ static void number_text(const json_t *v, char text[48])
     }
 }
 
+static uint32_t put_literal(af_schema *s, uint32_t from, const json_t *v);
+
 static uint32_t list_literal(af_schema *s, uint32_t from, const json_t *v)
 {
     const char *name;
@@ -560,6 +525,7 @@ af_status af_schema_emit(af_schema *s, const af_flat_schema *f, uint32_t from, u
 {
     af_status st = AF_OK;
     af_rtn *r = s->r;
+    bool few = false;
     const unsigned types = f->typed || !f->hints ? f->types : f->types & f->hints;
     if (f->value_lists)
         return emit_values(s, f, from, to);
@@ -573,9 +539,9 @@ af_status af_schema_emit(af_schema *s, const af_flat_schema *f, uint32_t from, u
         af_number_emit(r, from, types, f, to);
     if (types & AF_TYPE_STRING)
         AF_TRY(emit_string(s, f, from, to));
-    if (types & AF_TYPE_ARRAY && f->unique && f->max_items > 1)
-        AF_TRY(emit_unique(s, f, from, to));
-    else if (types & AF_TYPE_ARRAY)
+    if (types & AF_TYPE_ARRAY && f->unique && f->min_items > 1)
+        AF_TRY(lacks_values(s, f, &few));
+    if (types & AF_TYPE_ARRAY && !few)
         emit_array(s, f, from, to);
     if (types & AF_TYPE_OBJECT)
         AF_TRY(emit_object(s, f, from, to));

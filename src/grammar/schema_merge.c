@@ -174,59 +174,21 @@ static af_status merge_pattern(af_schema *s, af_flat_schema *f, const json_t *v,
     return st == AF_OK ? add_pattern(s, f, text) : st;
 }
 
-/* Days that exist, years from 1: what every reader of dates takes. */
-#define YEAR "(?:[1-9]\\d{3}|0[1-9]\\d\\d|00[1-9]\\d|000[1-9])"
-#define LEAP "(?:\\d\\d(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)"
-#define DATE                                                                                       \
-    "(?:" YEAR "-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\\d|"  \
-    "30)|02-(?:0[1-9]|1\\d|2[0-8]))|" LEAP "-02-29)"
-#define HOUR  "(?:[01]\\d|2[0-3])"
-#define TIME  HOUR ":[0-5]\\d:[0-5]\\d(?:\\.\\d{1,6})?(?:Z|[+-]" HOUR ":[0-5]\\d)"
-#define HEX4  "[0-9a-fA-F]{4}"
-#define BYTE  "(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)"
-#define LABEL "[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,30}[a-zA-Z0-9])?"
-
-static const struct {
-    const char *name, *pattern; /* NULL: restricts and is not kept */
-} formats[] = {
-    {"date", "^" DATE "$"},
-    {"time", "^" TIME "$"},
-    {"date-time", "^" DATE "T" TIME "$"},
-    {"uuid", "^" HEX4 HEX4 "-" HEX4 "-" HEX4 "-" HEX4 "-" HEX4 HEX4 HEX4 "$"},
-    {"ipv4", "^(?:" BYTE "\\.){3}" BYTE "$"},
-    {"ipv6", "^(?:[0-9a-fA-F]{1,4}:){7}[0-9a-fA-F]{1,4}$"},
-    {"hostname", "^" LABEL "(?:\\." LABEL "){0,4}$"},
-    {"email",
-     "^[a-zA-Z0-9](?:[a-zA-Z0-9_+-]|\\.[a-zA-Z0-9]){0,40}@" LABEL "(?:\\." LABEL "){1,3}$"},
-    {"uri", "^https?://" LABEL "(?:\\." LABEL "){0,4}(?:/[a-zA-Z0-9_.~/-]*)?$"},
-    {"duration", "^P(?:\\d{1,4}D(?:T\\d{1,4}H)?|\\d{1,4}W|T\\d{1,4}[HMS])$"},
-    {"regex", NULL},
-    {"iri", NULL},
-    {"iri-reference", NULL},
-    {"uri-reference", NULL},
-    {"uri-template", NULL},
-    {"json-pointer", NULL},
-    {"relative-json-pointer", NULL},
-    {"idn-email", NULL},
-    {"idn-hostname", NULL},
-};
-
 static af_status merge_format(af_schema *s, af_flat_schema *f, const json_t *v, const json_t *node)
 {
+    bool kept;
     (void)node;
     if (!json_is_string(v))
         return wrong(s, "format", "a text");
-    for (size_t i = 0; i < AF_LEN(formats); i++) {
-        if (strcmp(formats[i].name, json_string_value(v)) != 0)
-            continue;
-        f->hints |= AF_TYPE_STRING;
-        if (formats[i].pattern)
-            return add_pattern(s, f, formats[i].pattern);
+    const char *pattern = af_schema_format(json_string_value(v), &kept);
+    if (!kept)
         return af_fail_subject(s->err, AF_EUNSUPPORTED, "format",
                                "schema keyword 'format' with the value '%s' is not supported",
-                               formats[i].name);
-    }
-    return AF_OK; /* a name that JSON Schema does not know restricts nothing */
+                               json_string_value(v));
+    if (!pattern)
+        return AF_OK;
+    f->hints |= AF_TYPE_STRING;
+    return add_pattern(s, f, pattern);
 }
 
 /* ---- arrays ---- */

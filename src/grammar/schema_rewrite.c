@@ -36,7 +36,7 @@ static bool join_values(json_t *schema, const af_buf *pattern, json_t *value)
     af_dfa d = {0};
     const char *name;
     void *next;
-    bool good = af_pattern_parse(&p, pattern->data, pattern->len, false, NULL) == AF_OK &&
+    bool good = af_pattern_parse(&p, pattern->data, pattern->len, AF_PATTERN_FIND, NULL) == AF_OK &&
                 af_dfa_build(&d, list, 1, 0, UINT64_MAX, NULL) == AF_OK;
     for (size_t i = 0; i < json_array_size(required) && good; i++) {
         const char *one = json_string_value(json_array_get(required, i));

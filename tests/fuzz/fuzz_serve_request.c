@@ -4,12 +4,14 @@
 
 #include "format/text/json_text.h"
 #include "serve/api/responses.h"
+#include "serve/ollama/ollama.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char tokenizer_json[] =
-    "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"<unk>\":3},\"merges\":[\"a "
-    "b\"],\"unk_token\":\"<unk>\"}}";
+    "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"<unk>\":3,"
+    "\"<|fim_prefix|>\":4,\"<|fim_suffix|>\":5,\"<|fim_middle|>\":6,\"<|file_sep|>\":7},"
+    "\"merges\":[\"a b\"],\"unk_token\":\"<unk>\"}}";
 static const char template_text[] =
     "{% for m in messages %}{{ m.role + m.content }}{% if m.tool_calls %}{{ m.tool_calls | tojson "
     "}}{% endif %}{% endfor %}{{ tools | tojson if tools else 'a' }}";
@@ -57,7 +59,7 @@ static af_api *server(void)
     base.name = (char *)"base";
     atomic_init(&base.refs, 1);
     api = (af_api){.tokenizer = t, .template = p, .models = &base, .alias = (char *)"base"};
-    api.vocab = 4;
+    api.vocab = 8;
     api.context = 64;
     if (af_response_store_new(&api.responses, NULL) != AF_OK)
         abort();
@@ -79,17 +81,37 @@ static void read_body(const uint8_t *data, size_t size, const af_answer_form *fo
     af_memory_forget();
 }
 
+static const af_answer_form *form_of(uint8_t first)
+{
+    static const af_answer_form chat = {.chat = true, .read = af_ollama_read_chat},
+                                prompt = {.chat = true, .read = af_ollama_read_prompt},
+                                raw = {.read = af_ollama_read_raw};
+    switch (first) {
+    case 'r':
+        return &af_form_responses;
+    case 'm':
+        return &af_form_messages;
+    case 'l':
+        return &af_form_llama;
+    case 'i':
+        return &af_form_infill;
+    case 'o':
+        return &chat;
+    case 'p':
+        return &prompt;
+    case 'w':
+        return &raw;
+    default:
+        return first % 3 == 0 ? NULL : first % 3 == 1 ? &af_form_chat : &af_form_text;
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    if (size == 0)
-        return 0;
-    if (data[0] == 'r')
-        read_body(data + 1, size - 1, &af_form_responses);
-    else if (data[0] == 'm')
-        read_body(data + 1, size - 1, &af_form_messages);
-    else if (data[0] % 3 == 0)
+    const af_answer_form *form = size ? form_of(data[0]) : NULL;
+    if (form)
+        read_body(data + 1, size - 1, form);
+    else if (size)
         read_head(data + 1, size - 1);
-    else
-        read_body(data + 1, size - 1, data[0] % 3 == 1 ? &af_form_chat : &af_form_text);
     return 0;
 }

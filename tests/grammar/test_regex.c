@@ -30,6 +30,15 @@ static const struct {
     {"", {""}, {"a"}},
     {"^(?!ab|bc$)(?=.*c)[a-c]{2,3}", {"ac", "bcb", "cc"}, {"abc", "bc", "aa", "ca "}},
     {"^(?!yes$).{3}", {"yex", "no."}, {"yes", "yess", "no"}},
+    {"\\p{L}[\\p{Ll}\\p{Nd}'-]*", {"A", "\xc3\x89t\xc3\xa9", "O'l-\xd9\xa1"}, {"", "1", "AB", "_"}},
+    {"\\pL[^\\P{Number}][^\\p{P}\\pZ\\pC]",
+     {"a1b", "\xce\xb1"
+             "1$"},
+     {"ab1", "1.a", "a1.", "a1 "}},
+    {"[\\p{Script=Greek}\\p{sc=Han}]+\\p{Sc}?",
+     {"\xce\xb1\xe4\xb8\xad", "\xce\xb1$"},
+     {"a", "\xce\xb1_"}},
+    {"^(?![\\s\\d]+$).*", {"a", "a1", ""}, {" ", "1 2", "\xc2\xa0"}},
     {"(^a)|b$", {"a", "b"}, {"ab", "aa"}},
 };
 

@@ -242,6 +242,54 @@ static void test_masks_of_long_strings(void **state)
     af_grammar_close(g);
 }
 
+/* Masks of arrays without repeated items: what accept takes, and always something. */
+static void test_masks_of_unique(void **state)
+{
+    (void)state;
+    static const char schema[] =
+        "{\"type\":\"array\",\"uniqueItems\":true,\"items\":{\"anyOf\":[{\"type\":\"number\"},"
+        "{\"enum\":[\"a\",\"ab\",\"abc\",null]},{\"type\":\"array\",\"items\":{\"type\":"
+        "\"string\"},\"uniqueItems\":true}]}}";
+    static const char *const starts[] = {"[",
+                                         "[\"a\",",
+                                         "[\"a\",\"",
+                                         "[\"a\",\"a",
+                                         "[\"ab\",\"a\",\"abc\",null,",
+                                         "[1,1",
+                                         "[1,1.",
+                                         "[0,-",
+                                         "[0,-0",
+                                         "[12,1",
+                                         "[[\"a\"],[\"a",
+                                         "[[\"\\u00e9\"],[\"\\u00e",
+                                         "[[\"a\",\"b\"],[\"a\",\"b",
+                                         "[null, \"abc\",\"a\",",
+                                         "[[\"/\",\"\\"};
+    af_error err;
+    af_grammar *g = NULL;
+    CHECK_OK(
+        af_grammar_open(&g, AF_GRAMMAR_JSON_SCHEMA, schema, sizeof schema - 1, vocab.vocab, &err),
+        err);
+    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) {
+        uint32_t mask[64];
+        for (int32_t id = -1; id < vocab.size; id++) {
+            af_grammar_state *s = NULL;
+            CHECK_OK(af_grammar_state_new(&s, g, &err), err);
+            for (const char *c = starts[i]; *c; c++)
+                CHECK_MSG(af_grammar_state_accept(s, (uint8_t)*c, &err) == AF_OK, "%s: %c",
+                          starts[i], *c);
+            if (id < 0)
+                CHECK_OK(af_grammar_state_mask(s, mask, vocab.size, &err), err);
+            else
+                CHECK_MSG((af_grammar_state_accept(s, id, &err) == AF_OK) ==
+                              (mask[id / 32] >> (id % 32) & 1),
+                          "after %s, token %d", starts[i], (int)id);
+            af_grammar_state_free(s);
+        }
+    }
+    af_grammar_close(g);
+}
+
 static void test_json_object(void **state)
 {
     (void)state;
@@ -264,6 +312,7 @@ int main(void)
         cmocka_unit_test(test_json_object),
         cmocka_unit_test(test_many),
         cmocka_unit_test(test_masks_of_long_strings),
+        cmocka_unit_test(test_masks_of_unique),
     };
     char path[4096];
     af_error err;

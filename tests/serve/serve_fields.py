@@ -121,9 +121,37 @@ def check_infill_of_editors(s):
     # of what does not fit, the nearest remains: 256 tokens of context
     status, a = s.post("/infill", input_prefix="x " * 400, input_suffix="y " * 400, input_extra=extra, n_predict=8)
     check(status == 200 and 200 < a["tokens_evaluated"] <= 248, "long texts: %s" % a)
+    before, after = "abcdefgh " * 100, "tuvwxyz " * 100
+    room = 256 - 8 - 8  # without the answer and the marks
+    want = [509] + ids(before)[-(room - room // 4):] + [510] + ids(after)[:room // 4] + [511]
+    same = s.post("/completion", prompt=want, n_predict=8, temperature=0, return_tokens=True)[1]
+    a = s.post("/infill", input_prefix=before, input_suffix=after, n_predict=8, temperature=0, return_tokens=True, echo=True)[1]
+    check((a["tokens"], a["tokens_evaluated"], a["timings"]["cache_n"]) == (same["tokens"], len(want), 128), "what is cut off: %s %s" % (a, same))
+    status, r = s.post(TEXT, prompt=["a"] * 2049, suffix="b")
+    check(status == 400 and "at most 2048" in r["error"]["message"], "many prompts: %s" % r)
     for field, body in (("input_prefix", {"input_prefix": 3}), ("input_extra", {"input_extra": [1]}), ("n_predict", {"n_predict": "a"})):
         status, r = s.post("/infill", **body)
         check(status == 400 and r["error"]["param"] == field, "%s: %s" % (field, r))
+
+
+def check_infill_of_projects(s):
+    """Tokens between files, or before a project; the suffix comes first. 510 is that token here, and ends a text, too."""
+    ids = lambda text: s.post("/tokenize", content=text)[1]["tokens"]
+    if s.post("/detokenize", tokens=[510])[1]["content"] == "<|file_sep|>":
+        first, rest = [510] + ids("a.c\n"), [510] + ids("tmp\n") + ids("int b;") + [510] + ids("filename\n")
+    else:
+        cut = ids("\n\n--- snippet ---\n\n")
+        first, rest = [510] + ids("myproject\n") + cut, cut + ids("int b;")
+    body = dict(input_prefix="a", input_suffix="b", input_extra=[{"filename": "a.c", "text": "int a;"}, {"text": "int b;"}], n_predict=4,
+                temperature=0, return_tokens=True)
+    gap = [511] + ids("b") + [509] + ids("a")
+    for text in ("int a;", "int a; " * 300):  # of a long one the end remains
+        body["input_extra"][0]["text"] = text
+        want = [509] + (first + ids(text) + rest)[-(256 - 4 - 8 - 2):] + gap
+        a, same = s.post("/infill", **body)[1], s.post("/completion", prompt=want, n_predict=4, temperature=0, return_tokens=True)[1]
+        check((a["tokens"], a["tokens_evaluated"]) == (same["tokens"], len(want)), "files: %s %s" % (a, same))
+    a = s.post("/infill", logit_bias=[[510, 100]], **body)[1]
+    check((a["stop_type"], a["content"]) == ("eos", ""), "the next file is not the answer: %s" % a)
 
 
 def check_llama_completion(s):
@@ -149,8 +177,22 @@ def check_llama_completion(s):
     for first, less in (("a\n", True), ("ab", False)):
         b = s.post("/completion", prompt="Hello", n_predict=200, t_max_predict_ms=1, grammar="root ::= " + json.dumps(first) + " [c-z]*", logit_bias=[[511, -100]])[1]
         check((b["tokens_predicted"] < 200) == less and b["stop_type"] == "limit", "t_max_predict_ms: %s" % b)
-    draws = {s.post("/completion", prompt="Hello", n_predict=8, seed=-1)[1]["content"] for _ in range(4)}
-    check(len(draws) > 1, "a random seed: %s" % draws)
+    for path, seed in (("/completion", -1), ("/completion", (1 << 32) - 1), ("/api/generate", -1)):
+        draws = {json.dumps([r.get("content"), r.get("response")]) for r in (s.post(
+            path, prompt="Hello", raw=True, stream=False, n_predict=8, seed=seed, options={"num_predict": 8, "seed": seed})[1] for _ in range(4))}
+        check(len(draws) > 1, "a random seed: %s" % draws)
+    # limits
+    long = s.post("/completion", prompt="Hello", temperature=0, logit_bias=[[511, False]])[1]
+    check(long["tokens_predicted"] == 253 and long["generation_settings"]["n_predict"] == -1, "no limit: %s" % long)
+    check(s.post("/completion", prompt="Hello", max_tokens=3, temperature=0, logit_bias=[[511, False]])[1]["tokens_predicted"] == 3, "max_tokens")
+    check("timings" in s.post("/completion", prompt="Hello", n_predict=1, response_fields=[])[1], "no fields: all")
+    for n in (5, 0):
+        text = s.raw("POST", "/completion", json.dumps(dict(prompt="Hello", n_predict=n, temperature=0, stream=True, return_tokens=True)))[2].decode()
+        got = [json.loads(e[6:]) for e in text.split("\n\n")[:-1]]
+        check(sum((e["tokens"] for e in got), []) == a["tokens"][:n] and got[-1]["stop"], "tokens of a stream: %s" % text)
+    for _ in range(2):
+        t = s.post("/completion", prompt="Hello there, " * 40, n_predict=1)[1]
+    check(t["timings"]["cache_n"] > 0 and t["timings"]["cache_n"] + t["timings"]["prompt_n"] == t["tokens_evaluated"], "kept tokens: %s" % t)
     g = s.post("/completion", prompt="Hello", n_predict=1, samplers=["top_k"], min_p=0.2)[1]["generation_settings"]
     check((g["temperature"], g["top_k"], g["top_p"], g["min_p"]) == (1, 40, 1, 0), "samplers: %s" % g)
     for field, body in (("mirostat", {"mirostat": 2}), ("n_predict", {"n_predict": -5}), ("logit_bias", {"logit_bias": [["a", 1]]}), ("temperature", {"temperature": "a"})):
@@ -159,22 +201,27 @@ def check_llama_completion(s):
     check(s.post("/chat/completions", messages=HI, max_tokens=1)[0] == 200 and s.ask("GET", "/models") == s.ask("GET", "/v1/models"), "paths without /v1")
 
 
-def infill_model(folder):
+def infill_model(folder, names=("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")):
     for name in os.listdir(MODEL):
         if name != "tokenizer.json":
             os.symlink(os.path.abspath(os.path.join(MODEL, name)), os.path.join(folder, name))
     with open(os.path.join(MODEL, "tokenizer.json")) as f:
         text = f.read()
-    for old, new in (("<|endoftext|>", "<|fim_prefix|>"), ("<|im_start|>", "<|fim_suffix|>"), ("<|im_end|>", "<|fim_middle|>")):
+    for old, new in zip(("<|endoftext|>", "<|im_start|>", "<|im_end|>"), names):
         text = text.replace(old, new)
+    tokenizer = json.loads(text)
+    if names[0] == "[PREFIX]":  # every text begins with it
+        mark, rest = {"SpecialToken": {"id": names[0], "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}
+        tokenizer["post_processor"] = {"type": "TemplateProcessing", "single": [mark, rest], "pair": [mark, rest, dict(Sequence={"id": "B", "type_id": 1})],
+                                       "special_tokens": {names[0]: {"id": names[0], "ids": [509], "tokens": [names[0]]}}}
     with open(os.path.join(folder, "tokenizer.json"), "w") as f:
-        f.write(text)
+        json.dump(tokenizer, f)
     return folder
 
 
 TEMPLATE = """{# <|channel|> #}{% for m in messages %}<|start|>{{ m.role }}{% if m.thinking %}[{{ m.thinking }}]{% endif %}<|message|>
 {{- m.content }}<|end|>{% endfor %}{{ reasoning_effort | default('') }}{% if add_generation_prompt %}<|start|>assistant{% endif %}"""
-CALLS = """{% for m in messages %}<|im_start|>{{ m.role }}{{ m.tool_call_id | default('') }}:{{ m.content }}{% for c in m.tool_calls or [] %}{{ c | tojson }}
+CALLS = """{% for m in messages %}<|im_start|>{{ m.role }}{{ m.tool_call_id | default('') }}{{ m.name | default('') }}:{{ m.reasoning_content | default('') }}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c | tojson }}
 {%- endfor %}<|im_end|>{% endfor %}<|im_start|>assistant:"""
 WEATHER = {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}}, "required": ["city"]}}
 TOOLS = [{"type": "function", "function": WEATHER}]
@@ -197,7 +244,7 @@ def check_functions(s):
     check("function_call" not in c["message"] and c["message"]["content"], "none: %s" % c)
     old = HI + [{"role": "assistant", "content": None, "function_call": calls}, {"role": "function", "name": "weather", "content": "sunny"}]
     new = HI + [{"role": "assistant", "content": "", "tool_calls": [{"id": "call00001", "type": "function", "function": calls}]},
-                {"role": "tool", "tool_call_id": "call00001", "content": "sunny"}]
+                {"role": "tool", "tool_call_id": "call00001", "name": "weather", "content": "sunny"}]
     prompts = [s.post("/apply-template", messages=m)[1]["prompt"] for m in (old, new)]
     check(prompts[0] == prompts[1] and "Rome" in prompts[0] and "sunny" in prompts[0], "earlier calls: %s" % prompts)
     one = {"id": "c", "type": "function", "function": {"name": "sql", "arguments": {"input": "x"}}}
@@ -229,26 +276,45 @@ def check_ollama(s):
     check("".join(l["response"] for l in got) == text and got[-1]["done_reason"] == "length", "generate: %s" % got)
     raw = s.post(TEXT, prompt="Hi", max_tokens=6, temperature=0)[1]["choices"][0]["text"]
     check(s.post("/api/generate", prompt="Hi", raw=True, stream=False, options=few)[1]["response"] == raw, "raw")
+    a = s.post("/api/generate", prompt="Hi", raw=True, stream=False, options={"num_predict": 20, "seed": 5})[1]["response"]
+    check(a == s.post(TEXT, prompt="Hi", max_tokens=20, seed=5, temperature=0.8, top_k=40, top_p=0.9)[1]["choices"][0]["text"], "its own sampling: %s" % a)
+    check(s.post("/api/generate", prompt="Hi", raw=True, stream=False, options={"num_predict": -2, "temperature": 0})[1]["eval_count"] > 20, "no limit")
+    a = s.post("/api/generate", prompt="Hi", system="Be brief.", format="", stream=False, options=few)[1]
+    b = s.post(CHAT, messages=[{"role": "system", "content": "Be brief."}] + HI, max_tokens=6, temperature=0)[1]
+    check((a["response"], a["prompt_eval_count"]) == (b["choices"][0]["message"]["content"], b["usage"]["prompt_tokens"]), "system: %s %s" % (a, b))
     for path in ("/api/generate", "/api/chat"):
-        check(s.post(path, model="base")[1]["done_reason"] == "load", "%s without a text" % path)
+        for empty in ({}, {"messages": [], "prompt": ""}):
+            check(s.post(path, model="base", **empty)[1]["done_reason"] == "load", "%s without a text" % path)
     schema = {"type": "object", "properties": {"city": {"enum": ["Rome"]}}, "required": ["city"]}
     check(json.loads(s.post("/api/chat", messages=HI, format=schema, stream=False)[1]["message"]["content"]) == {"city": "Rome"}, "a schema")
     # ids of earlier calls follow their order
-    old = HI + [{"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "weather", "arguments": {"city": "Oslo"}}}]},
-                {"role": "tool", "tool_name": "weather", "content": "snow"}]
-    new = HI + [{"role": "assistant", "content": "", "tool_calls": [{"id": "call00000", "type": "function", "function": {"name": "weather", "arguments": {"city": "Oslo"}}}]},
-                {"role": "tool", "tool_call_id": "call00000", "content": "snow"}]
+    f = {"function": {"name": "weather", "arguments": {"city": "Oslo"}}}
+    old = HI + [{"role": "assistant", "content": "", "thinking": "Which one?", "tool_calls": [f, f]}] + [{"role": "tool", "tool_name": "weather", "content": "snow"}] * 2
+    new = HI + [{"role": "assistant", "content": "", "reasoning_content": "Which one?", "tool_calls": [dict({"id": "call0000%d" % i, "type": "function"}, **f) for i in (0, 1)]}]
+    new += [{"role": "tool", "tool_call_id": "call0000%d" % i, "name": "weather", "content": "snow"} for i in (0, 1)]
     a = s.post("/api/chat", messages=old, stream=False, options=few)[1]
     b = s.post(CHAT, messages=new, max_tokens=6, temperature=0)[1]
     check((a["message"]["content"], a["prompt_eval_count"]) == (b["choices"][0]["message"]["content"], b["usage"]["prompt_tokens"]), "earlier calls: %s" % a)
-    names = [m["name"] for m in s.ask("GET", "/api/tags")[1]["models"]]
+    models = s.ask("GET", "/api/tags")[1]["models"]
+    names = [m["name"] for m in models]
+    check(s.ask("GET", "/api/ps")[1]["models"][0]["expires_at"][:4] > models[0]["modified_at"][:4], "a model stays")
     check(names == ["base"] and s.ask("GET", "/api/ps")[1]["models"][0]["context_length"] == 256 and "version" in s.ask("GET", "/api/version")[1], "models: %s" % names)
     show = s.post("/api/show", name="base")[1]
-    check(show["model_info"]["qwen2.context_length"] == 256 and "completion" in show["capabilities"], "show: %s" % show)
+    check(show["model_info"]["qwen2.context_length"] == 256 and show["details"]["parameter_size"] == "0.1M", "show: %s" % show)
+    check(show["capabilities"] == ["embedding", "completion"], "the template has calls, no tools: %s" % show["capabilities"])
+    check(s.post("/api/embed", input=["a", "b"])[1]["prompt_eval_count"] == 2, "tokens of embeddings")
+    for field, body in (("context", {"context": [1]}), ("suffix", {"suffix": "b"})):
+        code, r = s.post("/api/generate", prompt="a", **body)
+        check(code == 400 and field in r["error"], "%s: %s" % (field, r))
     vectors = [d["embedding"] for d in s.post("/v1/embeddings", input=["a", "b"])[1]["data"]]
     check(s.post("/api/embed", input=["a", "b"])[1]["embeddings"] == vectors and s.post("/api/embeddings", prompt="b")[1]["embedding"] == vectors[1], "embeddings")
     code, r = s.post("/api/embeddings", prompt=["a", "b"])
     check(code == 400 and "prompt" in r["error"], "two prompts of /api/embeddings: %s" % r)
+    form = {"Content-Type": "application/x-www-form-urlencoded"}  # curl -d
+    page = dict(form, Origin="http://127.0.0.1:%d" % s.port)
+    for path, head, status in (("/api/show", form, 200), ("/api/show", page, 415), (CHAT, form, 415)):
+        code = s.raw("POST", path, json.dumps({"model": "base"}), head)[0]
+        check(code == status, "%s with %s: %d" % (path, head, code))
     for word, status, body in (("model 'x'", 404, {"model": "x"}), ("mirostat", 400, {"options": {"mirostat": 1}}), ("images", 400, {"messages": [dict(HI[0], images=["a"])]}),
                                ("format", 400, {"format": 3}), ("think", 400, {"think": 3})):
         code, r = s.post("/api/chat", **dict({"messages": HI}, **body))
@@ -396,6 +462,8 @@ def check_ollama_parts(folder):
     got = [json.loads(l)["message"] for l in s.raw("POST", "/api/chat", json.dumps(body))[2].decode().splitlines()]
     for name in ("thinking", "content"):
         check("".join(l.get(name, "") for l in got) == m[name], "%s of a stream: %s" % (name, got))
+    b = s.post("/completion", prompt="assistant", n_predict=1, temperature=0, logit_bias=[[words.index("<think>"), False]], return_tokens=True)[1]
+    check(b["tokens"] != [words.index("<think>")], "a token that is not allowed: %s" % b)
     check([c["function"] for l in got for c in l.get("tool_calls", [])] == [c["function"] for c in m["tool_calls"]], "calls of a stream: %s" % got)
     check(s.stop()[0] == 0, "exit status")
 
@@ -455,6 +523,9 @@ def main():
     check_embedding_models()
     with tempfile.TemporaryDirectory() as folder:
         run((check_infill, check_infill_of_editors), model=infill_model(folder))
+    for mark in ("<|file_sep|>", "<|repo_name|>"):
+        with tempfile.TemporaryDirectory() as folder:
+            run((check_infill_of_projects,), model=infill_model(folder, ("[PREFIX]", mark, "[SUFFIX]")))
     with tempfile.TemporaryDirectory() as folder:
         check_marks(folder)
         check_ollama_parts(folder)

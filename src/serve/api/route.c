@@ -106,6 +106,14 @@ static bool is_json(const char *type)
     return type && strncasecmp(type, json, n) == 0 && (!type[n] || strchr("; \t", type[n]));
 }
 
+/* Ollama reads a body of any type, and its pages call it without one (curl -d); pages of browsers
+ * name their origin, and say that it is JSON. */
+static bool may_be_json(const af_request_head *h)
+{
+    return is_json(af_request_field(h, "Content-Type")) ||
+           (strncmp(h->path, "/api/", 5) == 0 && !af_request_field(h, "Origin"));
+}
+
 void af_api_on_head(void *user, af_httpd_call *c)
 {
     af_api *a = user;
@@ -129,7 +137,7 @@ void af_api_on_head(void *user, af_httpd_call *c)
                       "the body has %" PRIu64 " bytes; at most %" PRIu64
                       " are accepted (--max-body)",
                       h->body, a->o.max_body);
-    } else if (h->has_body && !is_json(af_request_field(h, "Content-Type"))) {
+    } else if (h->has_body && !may_be_json(h)) {
         af_api_refuse(c, 415, NULL, NULL, "the Content-Type of the body is not application/json");
     } else if (h->has_body && coding && strcasecmp(coding, "identity") != 0) {
         af_api_refuse(c, 415, NULL, NULL, "a body with Content-Encoding '%.40s' is not supported",

@@ -1,0 +1,60 @@
+/* unique.h - arrays whose items are all different (uniqueItems).
+ *
+ * Which items an array has had is more than a network can say. So next to the configuration a state
+ * keeps the text of such an array and where its items are, and what would repeat one is taken out
+ * of the mask: a byte that ends a repeated item, and one after which nothing else could follow. The
+ * network says where such arrays begin (af_rtn_open_unique). */
+#ifndef AF_GRAMMAR_UNIQUE_H
+#define AF_GRAMMAR_UNIQUE_H
+
+#include "base/buf.h"
+#include "grammar/automaton.h"
+#include "grammar/vocab.h"
+
+typedef struct af_unique_item {
+    uint64_t at, end; /* in the text */
+    uint32_t before;  /* the item before it, 0 = none */
+} af_unique_item;
+
+typedef struct af_unique_frame { /* an array or object, at the present item */
+    uint64_t at;
+    uint32_t up, last; /* what it is in; its last item */
+    bool unique;
+} af_unique_frame;
+
+/* Texts, items and frames are only appended, so this is all that one byte changes. */
+typedef struct af_unique_place {
+    uint64_t text;
+    uint32_t items, frames, frame; /* frame 0: outside of all such arrays */
+    uint32_t code, high;           /* of \u, and the first half of a pair */
+    uint8_t escape;                /* bytes of an escape so far */
+    bool string;
+} af_unique_place;
+
+typedef struct af_unique {
+    af_buf text; /* without white space, each character of a string in one spelling */
+    af_unique_item *item;
+    af_unique_frame *frame;
+    uint32_t items_cap, frames_cap;
+    af_unique_place now;
+} af_unique;
+
+/* Ids of tokens that can go on after a string. */
+typedef struct af_unique_ids {
+    int32_t *id;
+    uint32_t count;
+} af_unique_ids;
+bool af_unique_ids_init(af_unique_ids *ids, const af_grammar_vocab *v);
+
+/* NULL: no memory. */
+af_unique *af_unique_new(void);
+/* NULL is allowed. */
+void af_unique_free(af_unique *u);
+/* Moves over bytes. AF_CONFIG_DEAD when they do not fit; then the place in `u` stays. */
+AF_CHECKED af_status af_unique_walk(af_unique *u, af_automaton *a, uint32_t *config,
+                                    const char *bytes, uint64_t n, af_error *err);
+/* Takes out of the mask what does not fit. */
+AF_CHECKED af_status af_unique_mask(af_unique *u, af_automaton *a, uint32_t config,
+                                    const af_grammar_vocab *v, const af_unique_ids *ids,
+                                    uint32_t *mask, int64_t bits, af_error *err);
+#endif
