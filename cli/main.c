@@ -2,6 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "commands/commands.h"
 #include "term/interrupt.h"
+#include "term/stack.h"
 
 #include "afinar/train.h"
 
@@ -90,11 +91,8 @@ static int dump_options(void)
     return AF_EXIT_OK;
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
-    if (!reserve_streams())
-        return AF_EXIT_FAILED;
-    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of the write */
     if (argc < 2) {
         usage(stderr);
         return AF_EXIT_USAGE;
@@ -113,4 +111,12 @@ int main(int argc, char **argv)
     if (!strcmp(argv[1], "__options") && argc == 2)
         return finish(dump_options(), argv[1]);
     return run_command(argc - 1, argv + 1);
+}
+
+int main(int argc, char **argv)
+{
+    if (!reserve_streams())
+        return AF_EXIT_FAILED;
+    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of the write */
+    return af_cli_with_stack(run, argc, argv);
 }

@@ -102,7 +102,25 @@ wants 1 "anchors.yaml:1025: more than 1024 anchors" "$AFINAR" train "$tmp/anchor
 wants 0 "the template takes more than 20000000 steps" stdin row.jsonl "$AFINAR" template "$tmp/sets.jinja"
 [ -z "$long" ] || wants 0 "the template takes more than 20000000 steps" stdin row.jsonl "$AFINAR" template "$tmp/macros.jinja"
 wants 0 '{"text": ""}' stdin row.jsonl "$AFINAR" template "$tmp/recursion.jinja"
-[ -n "${ASAN_OPTIONS-}" ] || (ulimit -s 128 && wants 0 "evaluation needs more than half of the stack of 128 kB" stdin row.jsonl "$AFINAR" template "$tmp/recursion.jinja"; exit $failed) || failed=1
+if [ -z "${ASAN_OPTIONS-}" ]; then # a small stack: the command works with the usual one
+    cat > "$tmp/small.yaml" <<END
+base_model: $base
+datasets: [{path: $tmp/short.jsonl}]
+output_dir: $tmp/out
+adapter: lora
+lora_r: 4
+max_steps: 1
+sequence_len: 8192
+device: cpu
+END
+    (
+        ulimit -s 64
+        wants 0 '{"text": ""}' stdin row.jsonl "$AFINAR" template "$tmp/recursion.jinja"
+        wants 0 "tensors are equal, 0 differ" "$AFINAR" inspect "$base" --diff "$base"
+        wants 0 "" "$AFINAR" train "$tmp/small.yaml" -q
+        exit $failed
+    ) || failed=1
+fi
 wants 0 "$((39999 + $(python3 -c "import json; t = json.load(open('$base/tokenizer.json')); print(max([a['id'] for a in t['added_tokens']] + list(t['model']['vocab'].values())) + 1)")))" \
     stdin word.jsonl "$AFINAR" tokenize "$tmp/added"
 wants 0 '{"ids": [' stdin spaces.jsonl "$AFINAR" tokenize "$tmp/strip"
