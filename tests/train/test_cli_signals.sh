@@ -60,7 +60,7 @@ passes=600 # of a step that lasts longer than both signals
 "$AFINAR" train run.yaml output_dir=out gradient_accumulation_steps=$passes > said 2>&1 &
 pid=$!
 until [ -e out/metrics.jsonl ]; do kill -0 $pid 2> /dev/null || fail "the run ended"; sleep 0.02; done
-for _ in 1 2; do kill -XCPU $pid; sleep 0.4; done
+for _ in 1 2; do sleep 0.4; kill -XCPU $pid; done # both in the second step, not at the end of the first
 end 152 "a limit of CPU time"
 grep -q "^afinar train: stopped after step [0-9]* of 1000000; checkpoint-[0-9]* is in 'out'$" said || fail "a limit of CPU time: nothing is saved"
 

@@ -274,14 +274,14 @@ static void test_a_shared_base_changes_nothing(void **state)
     json_decref(b);
 }
 
-/* Activations of a step, by its plan. */
+/* Activations of a step, by its plan; large ones, next to what GEMMs need to work in. */
 static double planned(const char *chunk, const char *checkpointing)
 {
     char path[300], *text = NULL;
-    const char *const set[] = {chunk, checkpointing};
+    const char *const set[] = {chunk, checkpointing, "threads=1", "micro_batch_size=32"};
     af_error err = {0};
     snprintf(path, sizeof path, "%s/run.yaml", dir);
-    CHECK_OK(af_train_plan(path, set, 2, 0, true, &text, &err), err);
+    CHECK_OK(af_train_plan(path, set, AF_LEN(set), 0, true, &text, &err), err);
     json_t *plan = json_loads(text, 0, NULL);
     const double bytes = value(json_object_get(plan, "arenas"), "activations");
     json_decref(plan);

@@ -7,6 +7,7 @@
 #include "bench/bench_model.h"
 #include "graph/node.h"
 #include "model/engine.h"
+#include "ops/common/cpu_fast.h"
 
 #include <math.h>
 
@@ -115,11 +116,11 @@ static void test_a_gpu_rebuilds_only_what_does_not_fit(void **state)
         fake.host = false;
         fake.memory_free = fake_memory_free;
         d->ops = &fake;
+        fake_free = UINT64_C(100) << 30; /* of which packed weights take a share, too */
         af_step_graph *t = &m.b.step;
         const uint64_t none = total_of(t, (af_memory_mode){AF_RECOMPUTE_NONE, false, 0}),
                        cheap = total_of(t, (af_memory_mode){AF_RECOMPUTE_CHEAP, false, 0});
         assert_true(cheap < none);
-        fake_free = UINT64_C(100) << 30;
         CHECK_OK(af_memory_fit(t, af_device_memory_free(d), &err), err); /* as bench and train do */
         CHECK_MSG(t->memory_mode.mode == AF_RECOMPUTE_NONE && !t->memory_mode.packed,
                   "%s: mode %d with 100 GiB free", methods[i], t->memory_mode.mode);
@@ -201,7 +202,8 @@ static uint8_t *trained(const char *method, const char *dtype, af_memory_mode r,
         *file = (af_map){0};
     }
     (void)total_of(&m.b.step, r);
-    assert_true(!file || m.b.step.plan.returned > 0);
+    const bool packs = af_fast_get()->packed_bytes(m.b.model.compute, 64, 64) > 0;
+    assert_true(!file || (m.b.step.plan.returned > 0) == packs); /* f32 on AMX has no packed form */
     g = m.b.step.graph;
     CHECK_OK(af_graph_prepare(g, m.b.model.device, &err), err);
     CHECK_OK(af_bench_model_fill(&m.b, &err), err);
