@@ -133,7 +133,7 @@ int main(int argc, char **argv)
     const int64_t size = af_dtype_get(type)->bytes;
     uint8_t *panels = pages(bytes * (uint64_t)copies);
     af_packed packed = {0};
-    for (int64_t i = 0; i < copies; i++)
+    for (int64_t i = 0; i < copies && bytes > 0; i++) /* f32 in planes has no packed form */
         packed = f->pack_frozen(&g.b, type, g.N, g.K, panels + (uint64_t)i * bytes, NULL, work);
     if (!dw && bytes && strcmp(how, "once") == 0)
         g.b.packed = &packed;
