@@ -443,7 +443,9 @@ typedef enum af_optimizer_kind {
     AF_OPTIMIZER_ADAMW_4BIT,       /* 4-bit moments in blocks of 128, as torchao */
     AF_OPTIMIZER_RMSPROP,          /* weight decay is added to the gradient; beta2 is its decay */
     AF_OPTIMIZER_ADEMAMIX,
-    AF_OPTIMIZER_MUON, /* Newton-Schulz for matrices inside the model, AdamW for all others */
+    AF_OPTIMIZER_MUON,      /* Newton-Schulz for matrices inside the model, AdamW for all others */
+    AF_OPTIMIZER_ADAM_MINI, /* AdamW with one second moment per parameter; in a run of the trainer:
+                               per row or head of a matrix, as the package adam-mini has it */
 } af_optimizer_kind;
 
 /* How an updated value becomes a bf16 parameter; f32 parameters do not care. */

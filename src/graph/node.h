@@ -47,6 +47,7 @@ struct af_tensor {
     const int64_t (*rows)[2]; /* params: the rows that are trained; NULL = all */
     int rows_count;
     bool outside;             /* params: AdamW for it where others get muon */
+    int64_t moment_block;     /* params: neighbours that share a second moment of ADAM_MINI */
     const int64_t (*part)[2]; /* params that are several matrices: see af_param_parts */
     int parts;
     /* the plan; positions count nodes in execution order */

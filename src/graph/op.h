@@ -110,6 +110,9 @@ typedef union af_attr {
         bool symmetric;
     } fake_quant;
     struct {
+        int type; /* af_qat_type */
+    } fake_float;
+    struct {
         int heads, kv_heads, head_dim, rotary_dim;
         double scale, eps;
         bool plus_one, rotate, norm, norm_whole; /* which optional inputs it has */

@@ -47,7 +47,8 @@ static af_status lay_out(af_adapter *a, af_error *err)
             continue;
         if (m->parameter)
             AF_TRY(af_adapter_param_check(c, s, m, err));
-        if (m->group == AF_GROUP_HEAD && s->head_normed)
+        if ((m->group == AF_GROUP_HEAD && s->head_normed) ||
+            (m->group == AF_GROUP_EMBED && s->arch->embed_norm_inside))
             AF_TRY(af_fail(err, AF_EUNSUPPORTED,
                            "an adapter on '%s' is not possible: its rows are divided by their "
                            "lengths, and PEFT has none for such a module",
@@ -285,6 +286,8 @@ static af_status read_module(af_adapter *a, int i, const af_weights *w, int *use
     char name[NAME_BYTES];
     if (a->config.mlx)
         return af_adapter_mlx_read(a, i, w, used, err);
+    if (a->config.type != AF_PEFT_LORA)
+        return af_adapter_type_read(a, i, w, used, err);
     if (af_module_is_experts(m))
         return af_adapter_experts_read(a, i, w, used, err);
     af_adapter_low_name(name, m, 'A');
@@ -327,7 +330,7 @@ static bool is_copy(const af_adapter *a, const char *name)
     const size_t n = strlen(name);
     snprintf(head, sizeof head, AF_ADAPTER_PREFIX "%s.",
              a->spec->module[a->spec->head_module].path);
-    if (a->spec->tied && strncmp(name, head, strlen(head)) == 0 && !strstr(name, ".lora_"))
+    if (a->spec->tied && strncmp(name, head, strlen(head)) == 0 && !af_adapter_part_at(name))
         return !a->module[a->spec->head_module].rank; /* else read_module has counted it */
     for (size_t i = 0; i < AF_LEN(ends); i++)
         if (n > strlen(ends[i]) && strcmp(name + n - strlen(ends[i]), ends[i]) == 0)
@@ -387,7 +390,7 @@ static bool is_adapted(const af_adapter *a, const char *name)
     name += strncmp(name, AF_ADAPTER_PREFIX, strlen(AF_ADAPTER_PREFIX)) == 0
                 ? strlen(AF_ADAPTER_PREFIX)
                 : 0;
-    const char *end = strstr(name, ".lora_");
+    const char *end = af_adapter_part_at(name);
     for (int i = 0; end && i < s->modules; i++)
         if (a->module[i].rank && strncmp(s->module[i].path, name, (size_t)(end - name)) == 0 &&
             !s->module[i].path[end - name])
@@ -434,6 +437,8 @@ static af_status read_values(af_adapter *a, const af_weights *w, const char *dir
             AF_TRY(af_adapter_read_tensor(a, &a->saved[i], w, name, t->dim[0],
                                           t->ndim > 1 ? t->dim[1] : 1, &used, err));
     }
+    if (a->config.type == AF_PEFT_VERA) /* the matrices of all modules */
+        used += 2;
     if (a->config.bias)
         AF_TRY(af_adapter_read_biases(a, w, &used, err));
     for (int k = 0; k < AF_TOKEN_TABLES; k++)
@@ -470,7 +475,7 @@ static af_status check_vocab(const af_model_spec *s, const char *dir, af_error *
     return st;
 }
 
-static af_status read_folder(af_adapter **out, const af_model_spec *s, const char *dir,
+static af_status read_folder(af_adapter **out, const af_model_spec *s, const char *dir, bool merged,
                              bool resized, af_error *err)
 {
     af_status st = AF_OK;
@@ -479,6 +484,8 @@ static af_status read_folder(af_adapter **out, const af_model_spec *s, const cha
     AF_TRY(create(&a, s, err));
     a->resized = resized;
     AF_TRY(af_adapter_config_read(&a->config, &a->arena, dir, err));
+    if (!merged)
+        AF_TRY(af_adapter_check_adds(&a->config, dir, err));
     if (a->config.gguf) {
         AF_TRY(af_adapter_open_values(&w, dir, err));
         AF_TRY(af_adapter_gguf_read(a, w, dir, err));
@@ -502,6 +509,8 @@ static af_status read_folder(af_adapter **out, const af_model_spec *s, const cha
     if (!w)
         AF_TRY(af_adapter_open_values(&w, dir, err));
     AF_TRY(read_values(a, w, dir, err));
+    if (a->config.type != AF_PEFT_LORA && !af_peft_forms[a->config.type].multiplies)
+        AF_TRY(af_adapter_describe(a, err));
     a->config.mlx = false;
     *out = a;
     a = NULL;
@@ -513,13 +522,13 @@ done:
 
 af_status af_adapter_read(af_adapter **out, const af_model_spec *s, const char *dir, af_error *err)
 {
-    return read_folder(out, s, dir, false, err);
+    return read_folder(out, s, dir, false, false, err);
 }
 
-af_status af_adapter_read_resized(af_adapter **out, const af_model_spec *s, const char *dir,
-                                  af_error *err)
+af_status af_adapter_read_to_merge(af_adapter **out, const af_model_spec *s, const char *dir,
+                                   bool resized, af_error *err)
 {
-    return read_folder(out, s, dir, true, err);
+    return read_folder(out, s, dir, true, resized, err);
 }
 
 /* ---- mix ---- */

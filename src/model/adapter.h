@@ -8,7 +8,7 @@
 #include "format/weights/weights.h"
 #include "model/arch/arch.h"
 
-enum { AF_ADAPTER_RANK_MAX = 1 << 16, AF_ADAPTER_PATTERNS_MAX = 1024 };
+enum { AF_ADAPTER_RANK_MAX = 1 << 16, AF_ADAPTER_PATTERNS_MAX = 1024, AF_OFT_BLOCK_MAX = 8192 };
 #define AF_ADAPTER_CONFIG_MAX (UINT64_C(4) << 20) /* bytes of an adapter_config.json */
 
 typedef struct af_loader af_loader;
@@ -28,13 +28,37 @@ typedef struct af_token_rows {
     int count;            /* 0 = none */
 } af_token_rows;
 
+/* Types of PEFT that are read as LoRA (peft/adapter_types.c), and those that can be merged alone.
+ */
+typedef enum af_peft_type {
+    AF_PEFT_LORA,
+    AF_PEFT_ADALORA,
+    AF_PEFT_VERA,
+    AF_PEFT_LOHA,
+    AF_PEFT_LOKR,
+    AF_PEFT_MISS,
+    AF_PEFT_BONE,
+    AF_PEFT_IA3,
+    AF_PEFT_OFT,
+    AF_PEFT_TYPES
+} af_peft_type;
+
+/* How OFT makes a rotation from what is stored (peft/adapter_multiply.c). */
+typedef struct af_oft {
+    bool exact, constrained; /* not use_cayley_neumann; coft */
+    int terms;               /* num_cayley_neumann_terms */
+    double eps;
+} af_oft;
+
 /* adapter_config.json, or what a run file asks for. Strings are borrowed by af_adapter_new. */
 typedef struct af_adapter_config {
     int r;
     double alpha, dropout;
     bool rslora, dora;
-    bool lora_bias;            /* B has a bias */
-    bool mlx, gguf;            /* of mlx-lm, of llama.cpp; false once it is read */
+    bool lora_bias;    /* B has a bias */
+    bool mlx, gguf;    /* of mlx-lm, of llama.cpp; false once it is read */
+    af_peft_type type; /* LoRA once it is read, or one to be merged */
+    af_oft oft;
     const char *bias;          /* "all", "lora_only": trained biases of the base; NULL = none */
     bool ensure_tying;         /* modules_to_save has one of embedding and head, the file both */
     bool fan_in_fan_out;       /* of a model whose matrices lie turned: for PEFT alone */
@@ -62,7 +86,7 @@ typedef struct af_adapter_config {
     const char *init_weights; /* "true" (or NULL), "gaussian"; a run's: adapter_start.h */
 } af_adapter_config;
 
-/* One module's adapter; rank 0 = it has none. */
+/* One module's adapter; rank 0 = it has none. One that multiplies has no A and B. */
 typedef struct af_adapter_module {
     int rank;
     double alpha;
@@ -71,7 +95,10 @@ typedef struct af_adapter_module {
     float *b;         /* [out][rank], of experts [copies][out][rank] */
     float *magnitude; /* [out], DoRA */
     float *bias;      /* [out], lora_bias */
-    float *a0, *b0;   /* as a and b: the start by which the base is reduced (PiSSA), else NULL */
+    float *factor;    /* [out], IA3 */
+    float *rotation;  /* [in / block][block][block]: OFT, and IA3 of inputs */
+    int64_t block;
+    float *a0, *b0; /* as a and b: the start by which the base is reduced (PiSSA), else NULL */
 } af_adapter_module;
 
 /* Of a module outside the text model. */
@@ -129,10 +156,11 @@ AF_CHECKED af_status af_adapter_labels(int64_t *out, const char *dir, af_error *
 /* Rows of the embedding or head that the folder has whole, 0 when it has neither. PEFT writes them
  * when the vocabulary was changed before training. */
 AF_CHECKED af_status af_adapter_vocab(int64_t *out, const char *dir, af_error *err);
-/* As af_adapter_read, for a spec with the vocabulary of the adapter: embedding and head come from
- * the folder, also where low-rank parts lie over them. For merging alone. */
-AF_CHECKED af_status af_adapter_read_resized(af_adapter **out, const af_model_spec *s,
-                                             const char *dir, af_error *err);
+/* As af_adapter_read, for merging alone: also types that multiply a weight. `resized`: the spec has
+ * the vocabulary of the adapter, embedding and head come from the folder, also where low-rank parts
+ * lie over them. */
+AF_CHECKED af_status af_adapter_read_to_merge(af_adapter **out, const af_model_spec *s,
+                                              const char *dir, bool resized, af_error *err);
 /* The table of trained rows that tensor i of the spec has, or -1. */
 int af_adapter_token_table(const af_adapter *a, int tensor);
 /* Columns that mark trained rows in a table of the graph, their number rounded up; 0 = none. */

@@ -351,7 +351,32 @@ static void get_layer_lists(config_reader *r, af_adapter_config *c)
     }
 }
 
-/* Kinds of adapter that compute something else than we do. */
+static af_peft_type get_type(config_reader *r)
+{
+    const char *type = json_string_value(get(r, "peft_type"));
+    const char *init = json_string_value(get(r, "init_weights"));
+    int k = 0;
+    while (k < AF_PEFT_TYPES && !(type && strcmp(type, af_peft_forms[k].name) == 0))
+        k++;
+    if (k == AF_PEFT_TYPES)
+        wrong(r, "peft_type", "LORA, ADALORA, VERA, LOHA, LOKR, MISS, BONE, IA3 or OFT");
+    if (init && strcmp(init, "bat") == 0) /* of MiSS: a product with the base */
+        wrong(r, "init_weights", "a kind whose change of a weight does not depend on it");
+    return k < AF_PEFT_TYPES ? (af_peft_type)k : AF_PEFT_LORA;
+}
+
+static af_oft get_oft(config_reader *r)
+{
+    const double terms = get_num(r, "num_cayley_neumann_terms", 5);
+    if (!(terms >= 0 && terms <= 1000))
+        wrong(r, "num_cayley_neumann_terms", "from 0 to 1000");
+    return (af_oft){.exact = get(r, "use_cayley_neumann") && !get_bool(r, "use_cayley_neumann"),
+                    .constrained = get_bool(r, "coft"),
+                    .terms = r->st == AF_OK ? (int)terms : 0,
+                    .eps = get_num(r, "eps", 6e-5)};
+}
+
+/* Variants of LoRA that compute something else than we do. */
 static void refuse_others(config_reader *r)
 {
     static const char *const off[] = {"alora_invocation_tokens",
@@ -363,9 +388,6 @@ static void refuse_others(config_reader *r)
                                       "lora_ga_config",
                                       "monteclora_config",
                                       "velora_config"};
-    const char *type = json_string_value(get(r, "peft_type"));
-    if (!type || strcmp(type, "LORA") != 0)
-        wrong(r, "peft_type", "LORA");
     for (size_t i = 0; i < AF_LEN(off); i++) {
         const json_t *v = get(r, off[i]);
         const bool empty = !v || json_is_false(v) || (json_is_array(v) && !json_array_size(v)) ||
@@ -422,19 +444,25 @@ static const char *get_base(config_reader *r)
 static void read_all(config_reader *r, af_adapter_config *c)
 {
     refuse_others(r);
-    const double rank = get_num(r, "r", 8);
+    c->type = get_type(r);
+    const af_peft_form *f = &af_peft_forms[c->type];
+    const double rank = f->rank ? get_num(r, f->rank, f->rank_default) : 1;
     if (!(rank >= 1) || rank > AF_ADAPTER_RANK_MAX || rank != floor(rank))
-        wrong(r, "r", "a rank from 1 to 65536");
+        wrong(r, f->rank, "a rank from 1 to 65536");
     c->r = r->st == AF_OK ? (int)rank : 1;
-    c->alpha = get_num(r, "lora_alpha", 8);
-    c->dropout = get_num(r, "lora_dropout", 0);
+    c->alpha = f->alpha ? get_num(r, f->alpha, 8) : rank;
+    c->dropout = f->dropout ? get_num(r, f->dropout, 0) : 0;
     if (!isfinite(c->alpha))
-        wrong(r, "lora_alpha", "a finite number");
+        wrong(r, f->alpha, "a finite number");
     if (!(c->dropout >= 0) || c->dropout >= 1)
-        wrong(r, "lora_dropout", "from 0 to below 1");
+        wrong(r, f->dropout, "from 0 to below 1");
+    if (c->type == AF_PEFT_OFT)
+        c->oft = get_oft(r);
     c->rslora = get_bool(r, "use_rslora");
     c->dora = get_bool(r, "use_dora");
     c->lora_bias = get_bool(r, "lora_bias");
+    if (c->type != AF_PEFT_LORA) /* where PEFT ignores them */
+        c->rslora = c->dora = c->lora_bias = false;
     c->bias = get_bias(r);
     c->ensure_tying = get_bool(r, "ensure_weight_tying");
     c->target = get_names(r, "target_modules", &c->target_count, &c->target_regex);
@@ -447,7 +475,8 @@ static void read_all(config_reader *r, af_adapter_config *c)
               "a list of tokens, or one for embed_tokens and lm_head");
     c->layers = get_layers(r, &c->layer_count);
     get_layer_lists(r, c);
-    c->rank_pattern = get_patterns(r, "rank_pattern", &c->rank_patterns);
+    if (c->type != AF_PEFT_ADALORA) /* there it says which of init_r are left */
+        c->rank_pattern = get_patterns(r, "rank_pattern", &c->rank_patterns);
     c->alpha_pattern = get_patterns(r, "alpha_pattern", &c->alpha_patterns);
     const char *task = json_string_value(get(r, "task_type"));
     c->classifies = task && strcmp(task, "SEQ_CLS") == 0;

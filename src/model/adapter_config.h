@@ -57,6 +57,36 @@ bool af_adapter_is_moved(const af_stored *b);
 size_t af_adapter_prefix_length(const af_model_spec *s, const char *name);
 float af_adapter_scale(const af_adapter_config *c, double alpha, double rank);
 
+/* ---- other types of PEFT (peft/adapter_types.c) ---- */
+
+typedef struct af_peft_form {
+    const char *name, *rank; /* NULL: it has none */
+    double rank_default;
+    const char *alpha; /* NULL: the scale is 1 */
+    const char *dropout;
+    const char *part; /* names of tensors go on so after the module's */
+    bool multiplies;
+} af_peft_form;
+extern const af_peft_form af_peft_forms[AF_PEFT_TYPES];
+
+/* Where the name of an adapter's tensor ends to be that of a module; NULL = nowhere. */
+const char *af_adapter_part_at(const char *name);
+/* A, B, rank and scale of a module that is a target. */
+AF_CHECKED af_status af_adapter_type_read(af_adapter *a, int module, const af_weights *w, int *used,
+                                          af_error *err);
+
+/* ---- types that multiply (peft/adapter_multiply.c) ---- */
+
+/* That it is none of them. */
+AF_CHECKED af_status af_adapter_check_adds(const af_adapter_config *c, const char *dir,
+                                           af_error *err);
+
+AF_CHECKED af_status af_adapter_multiply_read(af_adapter *a, int module, const af_weights *w,
+                                              int *used, af_error *err);
+/* Rows [from, from + n) of the module's weight, or of its bias: one row, or rows of 1. */
+void af_adapter_multiply(const af_adapter_module *m, float *rows, int64_t from, int64_t n,
+                         int64_t cols, bool bias);
+
 /* ---- of mlx-lm and llama.cpp (adapter_foreign.c) ---- */
 
 /* Names the modules that have tensors in config.target. */
@@ -67,7 +97,10 @@ AF_CHECKED af_status af_adapter_mlx_read(af_adapter *a, int module, const af_wei
 /* Of a GGUF file: that it is an adapter, and its alpha. */
 AF_CHECKED af_status af_adapter_gguf_config(af_adapter_config *out, const char *path,
                                             af_error *err);
-/* Modules, values and what PEFT's config would be. */
+/* Makes the config that of a LoRA adapter with the ranks and scales of the modules: a run that
+ * continues writes it. */
+AF_CHECKED af_status af_adapter_describe(af_adapter *a, af_error *err);
+/* Modules, values and the config. */
 AF_CHECKED af_status af_adapter_gguf_read(af_adapter *a, const af_weights *w, const char *path,
                                           af_error *err);
 

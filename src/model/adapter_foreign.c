@@ -171,16 +171,19 @@ done:
     return st;
 }
 
-/* What PEFT's config would be: a run that continues writes it. */
-static af_status describe(af_adapter *a, int count, af_error *err)
+af_status af_adapter_describe(af_adapter *a, af_error *err)
 {
     const af_model_spec *s = a->spec;
     af_adapter_config *c = &a->config;
-    const char **target = af_arena_take(&a->arena, (uint64_t)count * sizeof *target);
-    af_adapter_pattern *rank = af_arena_take(&a->arena, (uint64_t)count * sizeof *rank);
-    af_adapter_pattern *alpha = af_arena_take(&a->arena, (uint64_t)count * sizeof *alpha);
+    const uint64_t most = (uint64_t)s->modules;
+    const char **target = af_arena_take(&a->arena, most * sizeof *target);
+    af_adapter_pattern *rank = af_arena_take(&a->arena, most * sizeof *rank);
+    af_adapter_pattern *alpha = af_arena_take(&a->arena, most * sizeof *alpha);
     if (!target || !rank || !alpha)
-        return af_fail_nomem(err, "an adapter's settings", (uint64_t)count * sizeof *rank);
+        return af_fail_nomem(err, "an adapter's settings", most * sizeof *rank);
+    c->target_regex = c->exclude_regex = NULL;
+    c->target_count = c->exclude_count = c->layer_count = c->layer_lists = 0;
+    c->rank_patterns = c->alpha_patterns = 0;
     for (int i = 0; i < s->modules; i++) {
         const af_adapter_module *m = &a->module[i];
         if (!m->rank)
@@ -199,6 +202,7 @@ static af_status describe(af_adapter *a, int count, af_error *err)
     c->rank_pattern = rank;
     c->alpha_pattern = alpha;
     c->gguf = false;
+    c->type = AF_PEFT_LORA;
     return AF_OK;
 }
 
@@ -226,5 +230,5 @@ af_status af_adapter_gguf_read(af_adapter *a, const af_weights *w, const char *p
     if (count == 0 || 2 * count != af_weights_count(w))
         return af_fail(err, AF_EFORMAT, "'%s' has %d tensors, this model accounts for %d of them",
                        path, af_weights_count(w), 2 * count);
-    return describe(a, count, err);
+    return af_adapter_describe(a, err);
 }

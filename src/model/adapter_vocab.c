@@ -118,7 +118,7 @@ af_status af_adapter_adapts_vocab(bool *out, const char *dir, af_error *err)
     *out = false;
     const af_status st = af_adapter_open_values(&w, dir, err);
     for (int i = 0; st == AF_OK && i < af_weights_count(w); i++) {
-        const char *name = af_weights_at(w, i)->name, *end = strstr(name, ".lora_");
+        const char *name = af_weights_at(w, i)->name, *end = af_adapter_part_at(name);
         char path[AF_ADAPTER_NAME_BYTES];
         *out |= end && table_path(path, name, end);
     }

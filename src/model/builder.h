@@ -8,6 +8,7 @@
 
 #include "model/adapter.h"
 #include "model/arch/arch.h"
+#include "ops/fakequant/fake_float.h"
 #include "ops/linear/row_adapter.h"
 
 /* The adapter tensors of one module: A is rows [a_row, a_row + rank) of a [R][in], B is `out x
@@ -19,12 +20,12 @@ typedef struct af_adapter_leaf {
     int64_t a_row, b_from;
 } af_adapter_leaf;
 
-/* Quantisation-aware training as torchao's fake quantizers do it: linears compute with weights
- * rounded to 4 bits, with a scale and a minimum for each `group` of a row
- * (Int4WeightFakeQuantizer), and with inputs rounded to 8 bits by token (IntxFakeQuantizer). */
+/* Quantisation-aware training as torchao's fake quantizers do it: linears compute with rounded
+ * weights (fake_weights.c), and with rounded inputs. */
 typedef struct af_qat {
-    int64_t group; /* 0 = no such training */
-    bool inputs;   /* those too */
+    af_qat_type type; /* of weights; AF_QAT_NONE = no such training */
+    int64_t group;    /* int4: values with a scale and a minimum */
+    bool inputs;      /* those too: beside int4 to 8 bits by token, else to the same type */
     bool embedding;
     bool switched; /* only while af_model_leaves.qat_on is 1, not 0 */
 } af_qat;
@@ -46,6 +47,7 @@ typedef struct af_model_leaves {
     af_tensor *decay; /* f32 [heads], NULL = none: slopes of decay.h, written with inv_freq */
     af_qat qat;
     af_tensor *qat_on;   /* f32 [1], an input where qat.switched, else NULL */
+    af_tensor *qat_rows; /* i32 [1], an input where nvfp4 inputs share a scale: how many rows */
     int64_t rope_length; /* length inv_freq was last written for; 0 = never */
     af_arena arena;
 } af_model_leaves;

@@ -199,6 +199,8 @@ af_status af_model_leaves_init(af_model_leaves *out, af_graph *g, const af_model
     l.qat = o->qat;
     if (o->qat.switched)
         l.qat_on = af_graph_input(g, "qat_on", AF_DTYPE_F32, 1, (int64_t[]){1});
+    if (o->qat.type == AF_QAT_NVFP4 && o->qat.inputs)
+        l.qat_rows = af_graph_input(g, "qat_rows", AF_DTYPE_I32, 1, (int64_t[]){1});
     l.tensor = af_arena_take(&l.arena, (uint64_t)s->tensors * sizeof *l.tensor);
     l.module = af_arena_take(&l.arena, (uint64_t)s->modules * sizeof *l.module);
     if (!l.tensor || !l.module)

@@ -1,5 +1,6 @@
 /* loader.c - types, bound memory and values of a model's weights in a graph; see loader.h. */
 #include "model/loader.h"
+#include "model/adapter_config.h"
 #include "model/coded/fresh_weights.h"
 
 #include "base/log.h"
@@ -24,12 +25,17 @@ static af_dtype code_type(const af_loader *ld)
     return ld->o.load_in_8bit ? AF_DTYPE_I8 : AF_DTYPE_NF4;
 }
 
-/* The module's adapter whose start is taken off this tensor, or NULL. */
-static const af_adapter_module *reduced_by(const af_loader *ld, int i)
+/* The module's adapter that changes this tensor before it is used, or NULL. */
+static const af_adapter_module *changed_by(const af_loader *ld, int i)
 {
-    const int m = ld->spec->tensor[i].module;
-    const bool yes = ld->reduce && m >= 0 && ld->reduce->module[m].rank > 0;
-    return yes ? &ld->reduce->module[m] : NULL;
+    const af_model_spec *s = ld->spec;
+    const int m = s->tensor[i].module;
+    if (!ld->change || m >= 0)
+        return ld->change && ld->change->module[m].rank > 0 ? &ld->change->module[m] : NULL;
+    for (int k = 0; k < s->modules; k++)
+        if (s->module[k].bias == i && ld->change->module[k].factor)
+            return &ld->change->module[k];
+    return NULL;
 }
 
 /* Stored in blocks that ops compute with; others are decoded when they are read. */
@@ -50,7 +56,7 @@ static af_dtype choose_type(const af_loader *ld, int i)
             return ld->quantise[i] ? code_type(ld) : lay->bnb.type;
         return ld->quantise[i] ? ld->o.compute : lay->bnb.round;
     }
-    if (reduced_by(ld, i))
+    if (changed_by(ld, i))
         return ld->o.compute;
     const af_dtype stored = af_tensor_layout_type(lay);
     if ((lay->mean || lay->order.columns || lay->fold.count) && af_dtype_is_block(stored))
@@ -200,7 +206,9 @@ static void read_rows(const af_loader *ld, int i, int64_t from, int64_t n, float
         return;
     }
     af_tensor_layout_rows(t, from, n, out);
-    const af_adapter_module *by = reduced_by(ld, i);
+    const af_adapter_module *by = changed_by(ld, i);
+    if (by && !by->a)
+        af_adapter_multiply(by, out, from, n, t->cols, ld->spec->tensor[i].ndim == 1);
     for (int64_t r = 0; by && by->a0 && r < n; r++)
         for (int k = 0; k < by->rank; k++) {
             const float f = by->scale * by->b0[(from + r) * by->rank + k];
@@ -214,9 +222,9 @@ void af_loader_plain_rows(af_loader *ld, int tensor, int64_t from, int64_t n, fl
     af_tensor_layout_rows(layout_of(ld, tensor), from, n, out);
 }
 
-void af_loader_reduce(af_loader *ld, const af_adapter *a)
+void af_loader_change(af_loader *ld, const af_adapter *a)
 {
-    ld->reduce = a;
+    ld->change = a;
     for (int i = 0; i < ld->spec->tensors; i++)
         af_bnb_weight_clear(&ld->made[i]);
     choose_types(ld);
@@ -291,7 +299,7 @@ static af_status bind_codes(af_loader *ld, af_model_leaves *l, int i, bool cpu, 
 static bool is_direct(const af_loader *ld, int i)
 {
     const af_tensor_layout *lay = layout_of(ld, i);
-    return !is_fresh(ld, i) && !reduced_by(ld, i) && !lay->packed && !lay->mean &&
+    return !is_fresh(ld, i) && !changed_by(ld, i) && !lay->packed && !lay->mean &&
            !ld->quantise[i] && !lay->coded && !lay->turned && lay->parts == 1 &&
            af_tensor_layout_is_plain(lay) && af_tensor_layout_type(lay) == ld->dtype[i];
 }
@@ -375,7 +383,7 @@ static void put_rows(const af_loader *ld, int i, int64_t from, int64_t n, uint8_
                      af_dtype type, float *tmp)
 {
     const af_tensor_layout *lay = layout_of(ld, i);
-    if (!is_fresh(ld, i) && !reduced_by(ld, i) && !lay->packed && !lay->mean && !ld->quantise[i] &&
+    if (!is_fresh(ld, i) && !changed_by(ld, i) && !lay->packed && !lay->mean && !ld->quantise[i] &&
         af_tensor_layout_has_values(lay) && !lay->order.columns &&
         type == af_tensor_layout_type(lay) &&
         (lay->coded ? type == AF_DTYPE_MXFP4 : !lay->turned && !lay->row_halves && !lay->kv_split))
@@ -440,7 +448,7 @@ static af_status write_nf4(af_loader *ld, af_model_leaves *l, int i, af_error *e
 {
     af_status st = AF_OK;
     const af_tensor_layout *lay = layout_of(ld, i);
-    const bool direct = !reduced_by(ld, i) && !lay->coded && !lay->turned && lay->parts == 1 &&
+    const bool direct = !changed_by(ld, i) && !lay->coded && !lay->turned && lay->parts == 1 &&
                         af_tensor_layout_is_plain(lay) &&
                         af_tensor_layout_type(lay) == AF_DTYPE_BF16;
     float *tmp = NULL;

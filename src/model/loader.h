@@ -47,9 +47,10 @@ typedef struct af_loader {
     const af_model_spec *spec; /* the reader's */
     af_loader_opts o;
     /* By tensor of the spec. */
-    const af_adapter *reduce; /* its modules' weights are reduced by what it starts with; or NULL */
-    bool *quantise;           /* to nf4 or int8, at load */
-    af_bnb_weight *made;      /* its codes, once they are made */
+    const af_adapter
+        *change;         /* its modules' weights are not as stored (af_loader_change); or NULL */
+    bool *quantise;      /* to nf4 or int8, at load */
+    af_bnb_weight *made; /* its codes, once they are made */
     af_dtype *dtype;
     af_arena arena;
 } af_loader;
@@ -71,11 +72,11 @@ const af_dtype *af_loader_dtypes(const af_loader *l);
 /* Rows [from, from + n) of tensor i as f32, rounded as the graph will see them. */
 AF_CHECKED af_status af_loader_rows(af_loader *l, int tensor, int64_t from, int64_t n, float *out,
                                     af_error *err);
-/* The same before quantisation and reduction, as stored. */
+/* The same before quantisation and change, as stored. */
 void af_loader_plain_rows(af_loader *l, int tensor, int64_t from, int64_t n, float *out);
-/* From now on the weights of the adapter's modules are W - scale B0 A0; NULL = as they are stored.
- * Types change. The adapter is borrowed. */
-void af_loader_reduce(af_loader *l, const af_adapter *a);
+/* From now on the weights of the adapter's modules are W - scale B0 A0, or multiplied where it is
+ * of a type that does so; NULL = as they are stored. Types change. The adapter is borrowed. */
+void af_loader_change(af_loader *l, const af_adapter *a);
 /* Whether the tensor is stored in the quantised form of bitsandbytes. */
 bool af_loader_is_packed(const af_loader *l, int tensor);
 /* Before prepare: binds mapped tensors (only when `cpu`), and sets the scales of 4-bit ones. */

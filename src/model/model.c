@@ -6,18 +6,44 @@
 #include "format/chat/chat_template.h"
 #include "format/hub/hub_name.h"
 #include "graph/graph_access.h"
+#include "model/adapter_config.h"
 #include "model/adapter_texts.h"
 
 #include <jansson.h>
 #include <math.h>
 
+/* An adapter that multiplies becomes part of the weights, which are then not those of a file. */
+static af_status take_multiplied(af_model *m, const af_model_opts *o, af_error *err)
+{
+    const af_model_spec *s = af_loader_spec(m->loader);
+    const af_adapter *a = m->multiplied;
+    bool packed = o->load_in_4bit;
+    for (int i = 0; i < s->modules; i++)
+        packed |= a->module[i].rank && af_loader_is_packed(m->loader, s->module[i].weight);
+    if (packed || o->adapters > 1 || o->adapter_weight[0] != 1 || a->config.save_count ||
+        a->config.bias)
+        return af_adapter_check_adds(&a->config, o->adapter[0], err);
+    af_loader_change(m->loader, a);
+    return AF_OK;
+}
+
 static af_status open_adapters(af_model *m, const af_model_opts *o, af_error *err)
 {
     af_status st = AF_OK;
     af_adapter *one[AF_MODEL_ADAPTERS_MAX] = {0};
-    for (int i = 0; i < o->adapters; i++)
-        AF_TRY(af_adapter_read(&one[i], af_loader_spec(m->loader), o->adapter[i], err));
-    if (o->adapters == 1 && o->adapter_weight[0] == 1) {
+    for (int i = 0; i < o->adapters; i++) {
+        AF_TRY(af_adapter_read_to_merge(&one[i], af_loader_spec(m->loader), o->adapter[i], false,
+                                        err));
+        if (one[i]->config.type == AF_PEFT_LORA)
+            continue;
+        af_adapter_free(m->multiplied);
+        m->multiplied = one[i];
+        one[i] = NULL;
+        AF_TRY(take_multiplied(m, o, err));
+    }
+    if (m->multiplied) {
+        af_log_write(AF_LOG_INFO, "the adapter is merged into the weights in memory");
+    } else if (o->adapters == 1 && o->adapter_weight[0] == 1) {
         m->adapter = one[0];
         one[0] = NULL;
     } else if (o->adapters > 0) {
@@ -119,6 +145,7 @@ void af_model_close(af_model *m)
     af_model_drop_decoder(m);
     af_engine_close(&m->engine);
     af_adapter_free(m->adapter);
+    af_adapter_free(m->multiplied);
     af_loader_close(m->loader);
     af_tokenizer_close(m->tokenizer);
     af_template_close(m->template);

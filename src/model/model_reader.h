@@ -169,7 +169,8 @@ typedef struct af_overlay {
     int64_t tokens; /* its rows */
     af_token_rows trained;           /* rows of their own, */
     const float *trained_values;     /* [trained.count][cols] */
-    const af_adapter_module *biased; /* of a bias: the module whose lora_bias is added, or NULL */
+    const af_adapter_module *biased; /* of a bias: the module whose lora_bias is added, or
+                                        whose factors it has, or NULL */
 } af_overlay;
 
 /* Whether tensor i of the spec is stored in codes of MXFP4, and the adapter leaves it as it is. */

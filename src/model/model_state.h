@@ -12,6 +12,7 @@ struct af_model {
     af_device *device;
     af_loader *loader;
     af_adapter *adapter;
+    af_adapter *multiplied; /* one that is part of the weights as they are loaded, or NULL */
     af_dtype compute;
     const af_model_leaves *live; /* NULL, or where weights and adapter are being trained (CPU) */
     af_tokenizer *tokenizer;     /* NULL until requested */

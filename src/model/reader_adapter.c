@@ -136,9 +136,10 @@ static af_status check_merge(const af_adapter *a, const char *dir, af_error *err
                            "'%s' cannot be merged: it has a bias (lora_bias) for '%s', which has "
                            "none in the model",
                            dir, m->path);
-        if (am->magnitude && af_disk_is_turned(s, m->weight))
+        if ((am->magnitude || am->factor || am->rotation) && af_disk_is_turned(s, m->weight))
             return af_fail(err, AF_EUNSUPPORTED,
-                           "'%s' cannot be merged: it is DoRA over '%s', a Conv1D", dir, m->path);
+                           "'%s' cannot be merged: it is %s over '%s', a Conv1D", dir,
+                           am->magnitude ? "DoRA" : af_peft_forms[a->config.type].name, m->path);
         if (am->rank && af_module_is_shared(s, i))
             return af_fail(err, AF_EUNSUPPORTED,
                            "'%s' cannot be merged: '%s' has a weight that other layers use, too, "
@@ -180,9 +181,9 @@ af_status af_model_reader_read_adapter(af_model_reader *in, const char *dir, af_
     if (rows && rows != spec->vocab && !in->resized) {
         AF_TRY(resize(in, dir, rows, err));
         spec = af_model_reader_spec(in);
-        AF_TRY(af_adapter_read_resized(out, spec, dir, err));
+        AF_TRY(af_adapter_read_to_merge(out, spec, dir, true, err));
     } else {
-        AF_TRY(af_adapter_read(out, spec, dir, err));
+        AF_TRY(af_adapter_read_to_merge(out, spec, dir, false, err));
     }
     const bool first = in->adapters_read++ == 0;
     const char *copy = first ? af_arena_strdup(&in->arena, dir) : NULL;
@@ -238,6 +239,10 @@ static void apply_rows(const af_overlay *o, float *rows, int64_t from, int64_t n
     for (int64_t i = 0; i < n; i++) {
         float *row = rows + i * cols;
         const int64_t r = o->row + from + i;
+        if (!m->a) {
+            af_adapter_multiply(m, row, r, 1, cols, false);
+            continue;
+        }
         const float *a = m->a + r / o->out * m->rank * cols;
         for (int64_t at = 0; at < cols; at += STRIP)
             add_strip(m, a, row, r, at, AF_MIN(at + STRIP, cols), cols);
@@ -291,8 +296,8 @@ af_overlay af_model_reader_overlay(const af_model_reader *in, int tensor)
     af_overlay o = {.saved = a->saved[tensor], .tokens = a->spec->tensor[tensor].dim[0]};
     if ((!o.saved || a->resized) && m >= 0 && a->module[m].rank)
         o.module = &a->module[m], o.out = a->spec->module[m].out;
-    for (int i = 0; i < a->spec->modules && a->config.lora_bias && !o.biased; i++)
-        if (a->spec->module[i].bias == tensor && a->module[i].rank)
+    for (int i = 0; i < a->spec->modules && !o.biased; i++)
+        if (a->spec->module[i].bias == tensor && (a->module[i].bias || a->module[i].factor))
             o.biased = &a->module[i];
     const int table = af_adapter_token_table(a, tensor);
     if (table >= 0) {
@@ -312,7 +317,10 @@ void af_overlay_apply(const af_overlay *o, float *rows, int64_t from, int64_t n,
     else if (o->module)
         apply_rows(o, rows, from, n, cols);
     for (int64_t c = 0; o->biased && c < cols; c++)
-        rows[c] += o->biased->scale * o->biased->bias[from + c];
+        if (o->biased->factor)
+            rows[c] *= o->biased->factor[from + c];
+        else
+            rows[c] += o->biased->scale * o->biased->bias[from + c];
     for (int i = 0; i < o->trained.count; i++)
         if (o->trained.index[i] >= from && o->trained.index[i] < from + n)
             memcpy(rows + (o->trained.index[i] - from) * cols, o->trained_values + i * cols,

@@ -6,7 +6,7 @@
 
 #include <unistd.h>
 
-static const char *const nowhere = "/nonexistent/thing";
+static const char *const nowhere = "/dev/null/thing";
 
 /* Made once, by the first case that needs it; cleared at the end. */
 static struct {
@@ -137,9 +137,9 @@ FAILS(af_data_records, nowhere, NULL, NULL, 0, ignore_line, NULL, NULL)
 FAILS(af_data_preview, nowhere, NULL, 0, 1, ignore, NULL, NULL)
 FAILS(af_device_open, &(af_device *){NULL}, "abacus", 1, NULL)
 FAILS(af_eval_data_check, nowhere, &(af_eval_data_opts){.sequence_len = 8}, NULL)
-FAILS(af_export, nowhere, "/nonexistent/x.gguf", &(af_export_opts){0}, &(af_convert_report *){NULL},
+FAILS(af_export, nowhere, "/dev/null/x.gguf", &(af_export_opts){0}, &(af_convert_report *){NULL},
       &(af_verify_result){0}, NULL)
-FAILS(af_extract_lora, nowhere, nowhere, "/nonexistent/x", &(af_extract_opts){.rank = 4}, NULL,
+FAILS(af_extract_lora, nowhere, nowhere, "/dev/null/x", &(af_extract_opts){.rank = 4}, NULL,
       NULL)
 FAILS(af_grammar_open, &(af_grammar *){NULL}, AF_GRAMMAR_GBNF, "root", 4, NULL, NULL)
 FAILS(af_grammar_state_accept, grammar_state(), -1, NULL)
@@ -151,9 +151,9 @@ static bool call_af_memory_check(void) { return af_memory_check(NULL) == AF_OK; 
 FAILS(af_json_tree, &(struct json_t *){NULL}, "{", 1, 0, NULL)
 FAILS(af_inspect, &(af_inspect_report *){NULL}, nowhere, &(af_inspect_options){0}, NULL)
 FAILS(af_inspect_diff, &(af_diff_report *){NULL}, nowhere, nowhere, &(af_inspect_options){0}, NULL)
-FAILS(af_merge_adapters, nowhere, "/nonexistent/x",
+FAILS(af_merge_adapters, nowhere, "/dev/null/x",
       &(af_merge_adapter_opts){.adapter = {nowhere}, .weight = {1}, .adapters = 1}, NULL, NULL)
-FAILS(af_merge_file, nowhere, "/nonexistent/x", &(af_merge_opts){0}, NULL, NULL)
+FAILS(af_merge_file, nowhere, "/dev/null/x", &(af_merge_opts){0}, NULL, NULL)
 FAILS(af_model_eval_dataset, model(), nowhere, &(af_eval_data_opts){.sequence_len = 8},
       &(af_eval_result){0}, NULL)
 FAILS(af_model_eval_answers, model(), nowhere,
@@ -164,13 +164,13 @@ FAILS(af_model_eval_labels, model(), nowhere, &(af_eval_data_opts){.sequence_len
 FAILS(af_model_eval_text, model(), nowhere, 8, &(af_eval_result){0}, NULL)
 FAILS(af_model_graph_feed, recording(), NULL, 1, NULL)
 FAILS(af_model_graph_prepare, NULL, NULL)
-FAILS(af_model_graph_save, recording(), "/nonexistent/x", NULL)
-FAILS(af_model_logits_file, model(), nowhere, "/nonexistent/x", false, NULL)
+FAILS(af_model_graph_save, recording(), "/dev/null/x", NULL)
+FAILS(af_model_logits_file, model(), nowhere, "/dev/null/x", false, NULL)
 FAILS(af_model_logits_of, model(), &(int32_t){-1}, 1, &(float){0}, NULL)
 FAILS(af_model_open, &(af_model *){NULL}, nowhere, &(af_model_opts){.device = "cpu"}, NULL)
-FAILS(af_output_check_file, "/nonexistent/x", false, NULL)
+FAILS(af_output_check_file, "/dev/null/x", false, NULL)
 FAILS(af_output_on_lost_file, NULL, NULL)
-FAILS(af_output_write, "/nonexistent/x", "x", 1, false, NULL)
+FAILS(af_output_write, "/dev/null/x", "x", 1, false, NULL)
 FAILS(af_model_record, &(af_model_graph *){NULL}, model(), &(af_record_opts){.rows = -1}, NULL)
 FAILS(af_model_template, model(), &(const af_template *){NULL}, NULL)
 FAILS(af_model_tokenizer, model(), &(const af_tokenizer *){NULL}, NULL)
@@ -178,7 +178,7 @@ FAILS(af_observer_add, observer(), (float[4]){1, 2, __builtin_nanf(""), 4}, NULL
 FAILS(af_observer_finish, observer(), &(float){0}, &(int32_t){0}, NULL)
 FAILS(af_observer_new, &(af_observer *){NULL}, 2, 2, &(af_grid_opts){.bits = 99}, NULL)
 FAILS(af_observer_range, observer(), 99, &(float){0}, &(float){0}, NULL)
-FAILS(af_quantize, &(af_convert_report *){NULL}, nowhere, "/nonexistent/x",
+FAILS(af_quantize, &(af_convert_report *){NULL}, nowhere, "/dev/null/x",
       &(af_quantize_opts){.type = "nf4"}, NULL)
 FAILS(af_hub_pull, &(char *){NULL}, "../x", &(af_pull_opts){0}, NULL)
 FAILS(af_hub_push, &(char *){NULL}, nowhere, "../x", &(af_push_opts){0}, NULL)
@@ -267,7 +267,7 @@ FAILS(af_decoder_remove_adapter, NULL, 1, NULL)
 FAILS(af_decoder_submit, NULL, NULL, &(uint64_t){0}, NULL)
 FAILS(af_decoder_step, NULL, NULL, NULL)
 FAILS(af_decoder_embed, NULL, NULL, 0, 0, AF_POOLING_LAST, &(float){0}, NULL)
-FAILS(af_server_open, &(af_server *){NULL}, "/nonexistent", NULL, NULL)
+FAILS(af_server_open, &(af_server *){NULL}, "/dev/null/x", NULL, NULL)
 
 /* ---- functions without input that could be bad: they succeed with NULL ---- */
 
@@ -561,10 +561,10 @@ static void test_null_is_safe_where_a_run_fails_late(void **state)
                                             "lora_modules_to_save=[nothing_like_it]",
                                             "device=abacus",
                                             "lr_scheduler=zigzag",
-                                            "chat_template=/nonexistent/x.jinja",
+                                            "chat_template=/dev/null/x.jinja",
                                             "generate_samples_steps=5",
-                                            "lora_model_dir=/nonexistent/x",
-                                            "resume_from_checkpoint=/nonexistent/x"};
+                                            "lora_model_dir=/dev/null/x",
+                                            "resume_from_checkpoint=/dev/null/x"};
     char file[] = "/tmp/afinar-run-XXXXXX", out[] = "/tmp/afinar-out-XXXXXX";
     const int fd = mkstemp(file);
     assert_true(fd >= 0);

@@ -32,7 +32,8 @@ static void case_attention_pages(rec *r)
         rec_add(r, af_graph_state(r->g, "cache", r->t, 3, (int64_t[]){9, 16, 4 * 64}), -1, 1);
     const af_attention_opts o = {
         .heads = 4, .kv_heads = 2, .head_dim = 64, .causal = true, .pages = ints_2(r, 3, M, pages)};
-    out(r, af_attention_cached(r->g, x, cache, ints(r, 4, bounds), ints(r, 3, start), &o));
+    af_tensor *b = ints(r, 4, bounds), *from = ints(r, 3, start);
+    out(r, af_attention_cached(r->g, x, cache, b, from, &o));
     r->out[r->outs++] = cache;
 }
 static void case_attention_cached(rec *r)
@@ -60,7 +61,8 @@ static void grouped(rec *r, int heads, int kv, int head, int window, int M)
                                  .window = window,
                                  .causal = true,
                                  .pages = ints_2(r, S, M, M == MOST ? wide : pages)};
-    out(r, af_attention_cached(r->g, x, cache, ints(r, S + 1, bounds), ints(r, S, start), &o));
+    af_tensor *b = ints(r, S + 1, bounds), *from = ints(r, S, start);
+    out(r, af_attention_cached(r->g, x, cache, b, from, &o));
 }
 static void case_attention_grouped(rec *r)
 {
@@ -80,11 +82,12 @@ static void case_attention_chunks(rec *r)
         af_tensor *cache = rec_add(
             r, af_graph_state(r->g, "cache", r->t, 3, (int64_t[]){3, 90, (int64_t)4 * head}), -1,
             1);
-        out(r, af_attention_cached(r->g, x, cache, ints(r, 4, bounds), ints(r, 3, start), &o));
+        af_tensor *at = ints(r, 4, bounds), *from = ints(r, 3, start);
+        out(r, af_attention_cached(r->g, x, cache, at, from, &o));
     }
     const af_attention_opts o = {.heads = 4, .kv_heads = 2, .head_dim = 64, .causal = true};
-    finish(r, af_attention(r->g, act_2(r, 140, 8 * 64), af_bounds_cut(r->g, ints(r, 4, b), 33, 140),
-                           &o));
+    af_tensor *x = act_2(r, 140, 8 * 64);
+    finish(r, af_attention(r->g, x, af_bounds_cut(r->g, ints(r, 4, b), 33, 140), &o));
 }
 static void case_attention_back(rec *r)
 {
@@ -120,7 +123,8 @@ static void case_attention_sinks_cached(rec *r)
     af_tensor *x = in_2(r, 9, 8 * 64);
     af_tensor *cache =
         rec_add(r, af_graph_state(r->g, "cache", r->t, 3, (int64_t[]){3, 90, 4 * 64}), -1, 1);
-    out(r, af_attention_cached(r->g, x, cache, ints(r, 4, bounds), ints(r, 3, start), &o));
+    af_tensor *b = ints(r, 4, bounds), *from = ints(r, 3, start);
+    out(r, af_attention_cached(r->g, x, cache, b, from, &o));
 }
 /* Latent attention (block_latent.c): heads of [rotated | rest], keys of which a part is shared, and
  * values filled up with zeros. */
@@ -207,6 +211,7 @@ static void case_attention_shared(rec *r)
         af_concat(g, (af_tensor *[]){q2, af_slice(g, qkv, 1, H * E, 2 * K * E)}, 2, 1);
     const af_attention_opts o = {
         .heads = H, .kv_heads = K, .head_dim = E, .scale = 1, .causal = true};
-    finish(r, af_add(g, af_attention(g, qkv, bounds, &o), af_attention(g, other, bounds, &o)));
+    af_tensor *y = af_attention(g, qkv, bounds, &o);
+    finish(r, af_add(g, y, af_attention(g, other, bounds, &o)));
 }
 #endif

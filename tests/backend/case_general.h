@@ -193,5 +193,19 @@ static void case_fake_quant(rec *r)
 {
     finish(r, af_fake_quant(r->g, act_2(r, 6, 64), 4, 32, true));
 }
+static void case_nvfp4(rec *r)
+{
+    static const int32_t rows = 5;
+    af_tensor *x = act_2(r, 6, 64);
+    finish(r, af_fake_float(r->g, x, AF_QAT_NVFP4, ints(r, 1, &rows), r->t));
+}
+static void case_mxfp4(rec *r)
+{
+    finish(r, af_fake_float(r->g, act_2(r, 6, 96), AF_QAT_MXFP4, NULL, AF_DTYPE_F32));
+}
+static void case_float8(rec *r)
+{
+    finish(r, af_fake_float(r->g, act_2(r, 6, 55), AF_QAT_FP8, NULL, r->t));
+}
 static void case_ternary(rec *r) { finish(r, af_ternary(r->g, act_2(r, 6, 64), AF_DTYPE_F32)); }
 #endif

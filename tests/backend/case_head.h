@@ -31,7 +31,8 @@ static void head_long(rec *r, int32_t V, double smoothing)
     af_tensor *rows;
     const af_head_opts o = {.rows = &rows, .smoothing = smoothing, .logit_scale = 0.5};
     af_tensor *x = act_2(r, 6, 8);
-    af_tensor *loss = af_head_loss(r->g, x, in_2(r, V, 8), ints(r, 6, label), &o);
+    af_tensor *w = in_2(r, V, 8);
+    af_tensor *loss = af_head_loss(r->g, x, w, ints(r, 6, label), &o);
     out(r, loss);
     out(r, rows);
     af_graph_backward(r->g, loss);

@@ -393,6 +393,9 @@ static const test_case cases[] = {
     {"cross_entropy", case_cross_entropy, 0},
     {"fake_quant", case_fake_quant, 3e-2}, /* a value on an edge may round to either side */
     {"ternary", case_ternary, 3e-2},       /* the same */
+    {"nvfp4", case_nvfp4, 0},
+    {"mxfp4", case_mxfp4, 0},
+    {"float8", case_float8, 0},
     {"rope", case_rope, 0},
     {"rope_odd", case_rope_odd, 0},
     {"rope_norm", case_rope_norm, 0},
@@ -528,6 +531,8 @@ static const test_case cases[] = {
     {"adamw_8bit_kahan", case_adamw_8bit_kahan, 2e-2},
     {"rmsprop", case_rmsprop, 0},
     {"ademamix", case_ademamix, 0},
+    {"adam_mini", case_adam_mini, 0},
+    {"adam_mini_heads", case_adam_mini_heads, 0},
     {"muon", case_muon, 0},
     {"muon_wide", case_muon_wide, 0},
     {"muon_bf16", case_muon_bf16, 2e-2},

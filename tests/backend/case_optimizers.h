@@ -5,9 +5,10 @@
 #include "backend/cases.h"
 #include "ops/optim/optimizer.h"
 
-static void optimize_by(rec *r, af_optimizer_opts o, int64_t rows, int64_t cols)
+static void optimize_blocks(rec *r, af_optimizer_opts o, int64_t rows, int64_t cols, int64_t block)
 {
     af_tensor *p = param_2(r, rows, cols), *q = param_1(r, cols);
+    af_param_moment_block(p, block);
     af_tensor *y = af_mul(r->g, p, q);
     finish(r, af_mul(r->g, y, y));
     r->outs = 0; /* gradients end as zeros: compare the params */
@@ -18,6 +19,10 @@ static void optimize_by(rec *r, af_optimizer_opts o, int64_t rows, int64_t cols)
     r->out[r->outs++] = p;
     r->out[r->outs++] = q;
     r->step = true;
+}
+static void optimize_by(rec *r, af_optimizer_opts o, int64_t rows, int64_t cols)
+{
+    optimize_blocks(r, o, rows, cols, 0);
 }
 static void optimize_matrix(rec *r, af_optimizer_kind kind, int64_t rows, int64_t cols)
 {
@@ -55,6 +60,10 @@ static void case_adamw_torch_8bit(rec *r)
 }
 static void case_rmsprop(rec *r) { optimize(r, AF_OPTIMIZER_RMSPROP); }
 static void case_ademamix(rec *r) { optimize(r, AF_OPTIMIZER_ADEMAMIX); }
+static const af_optimizer_opts mini = {.kind = AF_OPTIMIZER_ADAM_MINI};
+static void case_adam_mini(rec *r) { optimize_blocks(r, mini, 31, 17, 17); }
+/* Blocks of more than one range. */
+static void case_adam_mini_heads(rec *r) { optimize_blocks(r, mini, 300, 68, 150 * 68); }
 static void case_muon(rec *r) { optimize(r, AF_OPTIMIZER_MUON); }
 static void case_muon_wide(rec *r) { optimize_matrix(r, AF_OPTIMIZER_MUON, 24, 72); }
 static void case_muon_bf16(rec *r)

@@ -33,7 +33,8 @@ static void case_gated_norm(rec *r)
 static af_tensor *rec_decay(rec *r, int64_t heads)
 {
     af_tensor *a_log = param_n(r, 1, &heads, -5, -3);
-    return af_softplus(r->g, act_2(r, REC_ROWS, heads), param_1(r, heads), a_log);
+    af_tensor *x = act_2(r, REC_ROWS, heads);
+    return af_softplus(r->g, x, param_1(r, heads), a_log);
 }
 static void case_scan_delta(rec *r)
 {
@@ -41,7 +42,8 @@ static void case_scan_delta(rec *r)
         .heads = 4, .key_heads = 2, .key_dim = 24, .head_dim = 40, .delta = true};
     af_tensor *x = act_2(r, REC_ROWS, 2 * 2 * 24 + 4 * 40),
               *beta = af_sigmoid(r->g, act_2(r, REC_ROWS, 4));
-    finish(r, af_scan(r->g, x, rec_decay(r, 4), beta, NULL, ints(r, REC_BOUNDS, rec_bounds), &o));
+    af_tensor *decay = rec_decay(r, 4);
+    finish(r, af_scan(r->g, x, decay, beta, NULL, ints(r, REC_BOUNDS, rec_bounds), &o));
 }
 static void case_scan_wide(rec *r) /* the sizes of delta.cu */
 {
@@ -49,7 +51,8 @@ static void case_scan_wide(rec *r) /* the sizes of delta.cu */
         .heads = 4, .key_heads = 2, .key_dim = 128, .head_dim = 128, .delta = true};
     af_tensor *x = act_2(r, REC_ROWS, 2 * 2 * 128 + 4 * 128),
               *beta = af_sigmoid(r->g, act_2(r, REC_ROWS, 4));
-    finish(r, af_scan(r->g, x, rec_decay(r, 4), beta, NULL, ints(r, REC_BOUNDS, rec_bounds), &o));
+    af_tensor *decay = rec_decay(r, 4);
+    finish(r, af_scan(r->g, x, decay, beta, NULL, ints(r, REC_BOUNDS, rec_bounds), &o));
 }
 static void case_scan_channel(rec *r) /* a decay per channel */
 {
@@ -57,29 +60,31 @@ static void case_scan_channel(rec *r) /* a decay per channel */
         .heads = 4, .key_heads = 2, .key_dim = 24, .head_dim = 40, .delta = true};
     af_tensor *x = act_2(r, REC_ROWS, 2 * 2 * 24 + 4 * 40),
               *beta = af_sigmoid(r->g, act_2(r, REC_ROWS, 4));
-    finish(r,
-           af_scan(r->g, x, rec_decay(r, 4 * 24), beta, NULL, ints(r, REC_BOUNDS, rec_bounds), &o));
+    af_tensor *decay = rec_decay(r, 4 * 24);
+    finish(r, af_scan(r->g, x, decay, beta, NULL, ints(r, REC_BOUNDS, rec_bounds), &o));
 }
 static void case_scan_mamba(rec *r)
 {
     const af_scan_opts o = {.heads = 6, .key_heads = 2, .key_dim = 17, .head_dim = 21};
     af_tensor *x = act_2(r, REC_ROWS, 2 * 2 * 17 + 6 * 21);
-    af_tensor *beta = af_softplus(r->g, act_2(r, REC_ROWS, 6), param_1(r, 6), NULL);
-    finish(r, af_scan(r->g, x, rec_decay(r, 6), beta, param_1(r, 6),
-                      ints(r, REC_BOUNDS, rec_bounds), &o));
+    af_tensor *step = act_2(r, REC_ROWS, 6);
+    af_tensor *beta = af_softplus(r->g, step, param_1(r, 6), NULL);
+    af_tensor *decay = rec_decay(r, 6), *skip = param_1(r, 6);
+    finish(r, af_scan(r->g, x, decay, beta, skip, ints(r, REC_BOUNDS, rec_bounds), &o));
 }
 static void case_scan_mamba_wide(rec *r) /* rows that are read four values at a time */
 {
     const af_scan_opts o = {.heads = 4, .key_heads = 1, .key_dim = 40, .head_dim = 64};
     af_tensor *x = act_2(r, REC_ROWS, 2 * 40 + 4 * 64);
-    af_tensor *beta = af_softplus(r->g, act_2(r, REC_ROWS, 4), param_1(r, 4), NULL);
-    finish(r, af_scan(r->g, x, rec_decay(r, 4), beta, param_1(r, 4),
-                      ints(r, REC_BOUNDS, rec_bounds), &o));
+    af_tensor *step = act_2(r, REC_ROWS, 4);
+    af_tensor *beta = af_softplus(r->g, step, param_1(r, 4), NULL);
+    af_tensor *decay = rec_decay(r, 4), *skip = param_1(r, 4);
+    finish(r, af_scan(r->g, x, decay, beta, skip, ints(r, REC_BOUNDS, rec_bounds), &o));
 }
 static void case_selective(rec *r)
 {
     enum { I = 150, n = 16 };
-    af_tensor *dt = af_softplus(r->g, act_2(r, REC_ROWS, I), param_1(r, I), NULL),
+    af_tensor *step = act_2(r, REC_ROWS, I), *dt = af_softplus(r->g, step, param_1(r, I), NULL),
               *a = param_n(r, 2, (int64_t[]){I, n}, -1, 1);
     const af_selective_opts o = {act_2(r, REC_ROWS, I),
                                  dt,

@@ -3,12 +3,14 @@
  *
  * A case records a graph through `rec`, which remembers what to write into leaves and what to
  * compare afterwards. Activations have the type r->t; leaves that need gradients are f32 params
- * cast to it. */
+ * cast to it. Two leaves are not made in the arguments of one call: where they lie in memory would
+ * depend on the order in which the compiler evaluates them, and launches.txt knows one order. */
 #ifndef AF_CASES_H
 #define AF_CASES_H
 
 #include "afinar/graph.h"
 #include "graph/node.h"
+#include "ops/fakequant/fake_float.h"
 #include "tensor/codec.h"
 #include "tensor/codec_bnb.h"
 #include "tensor/dtype.h"

@@ -12,8 +12,8 @@
 #include "host/case_elements.h"
 #include "host/case_optim_bf16.h"
 #include "host/case_routes.h"
-#include "host/case_sink.h"
 #include "host/case_selective.h"
+#include "host/case_sink.h"
 #include "host/case_state.h"
 #include "host/case_tokens.h"
 #include "host/case_weights.h"
@@ -69,9 +69,12 @@ int main()
     bf16_adam_cases();
     token_cases();
     clip_case();
+    fake_float_case();
     ternary_case();
     channel_case();
     columns_case();
+    adam_mini_case(false);
+    adam_mini_case(true);
     printf("%d failed\n", failures);
     return failures ? 1 : 0;
 }

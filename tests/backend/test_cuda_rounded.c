@@ -9,14 +9,15 @@
 enum { ROWS = 32, D = 64, LAYERS = 2 };
 
 /* Blocks of three projections; the result of the last one of a block is not rebuilt. */
-static af_tensor *record(af_graph *g, bool ternary, af_dtype type)
+static af_tensor *record(af_graph *g, af_qat_type kind, af_dtype type)
 {
-    af_model_leaves l = {.graph = g, .compute = type, .qat = {.group = 16, .inputs = true}};
+    const af_qat qat = {.type = kind, .group = 16, .inputs = true};
+    af_model_leaves l = {.graph = g, .compute = type, .qat = qat};
     af_tensor *x = af_graph_input(g, "x", type, 2, (int64_t[]){ROWS, D});
     for (int i = 0; i < 3 * LAYERS; i++) {
         af_graph_set_block(g, i / 3);
         af_tensor *w = af_graph_param(g, "w", AF_DTYPE_F32, 2, (int64_t[]){D, D});
-        w = ternary ? af_ternary_weight(&l, w) : af_qat_weight(&l, w, type);
+        w = kind ? af_qat_weight(&l, w, type) : af_ternary_weight(&l, w);
         x = af_add(
             g, x, af_linear(g, af_qat_input(&l, x), &(af_linear_opts){.pieces = 1, .weight = {w}}));
     }
@@ -27,16 +28,18 @@ static af_tensor *record(af_graph *g, bool ternary, af_dtype type)
 static void test_rounded_weights_in_every_mode(void **state)
 {
     (void)state;
-    for (int k = 0; k < 4 * (AF_RECOMPUTE_OFFLOAD + 1); k++) {
-        const af_recompute mode = (af_recompute)(k / 4);
+    enum { KINDS = AF_QAT_FP8 + 1 }; /* the first: ternary */
+    for (int k = 0; k < 2 * KINDS * (AF_RECOMPUTE_OFFLOAD + 1); k++) {
+        const af_recompute mode = (af_recompute)(k / KINDS / 2);
         af_error err = {0};
         af_graph *g = NULL;
         af_device *d = open_fake();
         CHECK_OK(af_graph_new(&g, &err), err);
-        af_graph_backward(g, record(g, k & 1, k & 2 ? AF_DTYPE_BF16 : AF_DTYPE_F32));
+        af_graph_backward(
+            g, record(g, (af_qat_type)(k % KINDS), k / KINDS & 1 ? AF_DTYPE_BF16 : AF_DTYPE_F32));
         af_graph_set_recompute(g, mode, LAYERS);
-        CHECK_MSG(af_graph_prepare(g, d, &err) == AF_OK, "%s, mode %s: %s",
-                  k & 1 ? "ternary" : "int4", af_recompute_name(mode), err.msg);
+        CHECK_MSG(af_graph_prepare(g, d, &err) == AF_OK, "type %d, mode %s: %s", k % KINDS,
+                  af_recompute_name(mode), err.msg);
         af_graph_free(g);
         af_device_close(d);
         drop_kept();

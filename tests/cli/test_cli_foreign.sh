@@ -219,6 +219,7 @@ sed 's/^val_set_size: .*/val_set_size: 1000/' axolotl.yml > held.yml
 "$AFINAR" train held.yml output_dir=held max_steps=1 2> err || die "val_set_size: 1000"
 grep -q 'warning: held.yml:[0-9]*: val_set_size holds out 1000 of .* are held out instead' err || die "val_set_size: no warning"
 "$AFINAR" plan factory.yaml optim=muon > stdout 2> err && grep -q '^method .*optimizer muon' stdout || die "plan does not name the optimizer"
+"$AFINAR" plan factory.yaml use_adam_mini=true finetuning_type=full > stdout 2> err && grep -q '^method .*optimizer adam_mini' stdout || die "use_adam_mini: $(cat err)"
 
 # --- text to pre-train on, as LLaMA-Factory lists it
 mkdir -p info

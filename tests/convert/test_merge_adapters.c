@@ -136,6 +136,7 @@ static void test_text_files_of_an_adapter_folder_are_merged_with_it(void **state
                         "{\"chat_template\": \"base\", \"eos_token\": \"a\"}");
         put_text(base, "special_tokens_map.json", "{\"eos_token\": \"a\"}");
         put_text(base, "tokenizer.model", "the same");
+        put_text(base, "generation_config.json", "{\"eos_token_id\": 0}");
         make_with_texts(join(adapter, sizeof adapter, d.path, "adapter"),
                         gold(path, sizeof path, "peft/lora"), peft, cases[i].tokenizer,
                         cases[i].config);
@@ -148,6 +149,10 @@ static void test_text_files_of_an_adapter_folder_are_merged_with_it(void **state
         assert_int_equal(af_tokenizer_id(t, "new", 3), own ? 127 : -1);
         assert_true(af_file_exists(join(path, sizeof path, out, "tokenizer.model")) != own);
         assert_int_equal(af_tokenizer_eos(t), cases[i].token ? 1 : 0);
+        json_t *o = json_load_file(join(path, sizeof path, out, "generation_config.json"), 0, NULL);
+        assert_int_equal(json_array_size(json_object_get(o, "eos_token_id")),
+                         cases[i].token ? 2 : 0);
+        json_decref(o);
         af_tokenizer_close(t);
         af_template_close(chat);
         scratch_free(&d);

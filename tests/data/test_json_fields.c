@@ -72,6 +72,31 @@ static void test_records_of_public_datasets(void **state)
          "{\\\"name\\\": "
          "\\\"g\\\", \\\"arguments\\\": {\\\"a\\\": 2}}]\"}]}",
          U("Q") A("!9f1!9g2")},
+        {"{\"messages\": \"[{\\\"role\\\": \\\"user\\\", \\\"content\\\": \\\"Q"
+         "\\\"}, {\\\"role\\\": \\\"tool_call\\\", \\\"content\\\": \\\"{'name':"
+         " 'f', 'arguments': '{\\\\\\\"a\\\\\\\": \\\\\\\"It\\\\\\\\'s\\\\\\\"}'"
+         "}\\\"}, {\\\"role\\\": \\\"tool_response\\\", \\\"content\\\": \\\"R\\\""
+         "}, {\\\"role\\\": \\\"assistant\\\", \\\"content\\\": \\\"A\\\"}]\"}",
+         U("Q") A("!9fIt's") TOOL("R") A("A")},
+        {"{\"messages\": \"[{'role': 'user', 'content': \\\"It's\\\"}, {'role':"
+         " 'assistant', 'content': 'A', 'weight': None}]\"}",
+         U("It's") A("A")},
+        {"{\"system\": \"SYSTEM: You are a helpful assistant with access to the"
+         " following functions. Use them if required -\\n{\\n    \\\"name\\\": \\\""
+         "f\\\",\\n    \\\"parameters\\\": {\\\"type\\\": \\\"object\\\"}\\n}\\n"
+         "\\n{\\\"name\\\": \\\"g\\\"}\\n\", \"chat\": \"USER: Q\\n\\nUSER is a "
+         "word.\\n\\n\\nASSISTANT: First. <functioncall> {\\\"name\\\": \\\"f\\\""
+         ", \\\"arguments\\\": '{\\\"a\\\": \\\"It's\\\"}'} <|endoftext|>\\n\\n\\n"
+         "FUNCTION RESPONSE: {\\\"r\\\": 1}\\n\\n\\nASSISTANT: A <|endoftext|>\\n"
+         "\\n\\nUSER: More\\n\\n\\nASSISTANT: <functioncall> {\\\"name\\\": \\\""
+         "g\\\", \\\"arguments\\\": '{\\\"a\\\": 2}'} <|endoftext|>\\n\\n\\n\"}",
+         "(f)(g)" U("Q\n\nUSER is a word.") A("First.!9fIt's") TOOL("{\"r\": 1}") A("A") U("More")
+             A("!9g2")},
+        {"{\"system\": \"SYSTEM: You are a helpful assistant, with no access to"
+         " external functions.\\n\\n\", \"chat\": \"USER: Q\\n\\n\\nASSISTANT: A"
+         " <|endoftext|>\\n\\n\\n\\n\"}",
+         "<|im_start|>system:You are a helpful assistant, with no access to external "
+         "functions.<|im_end|>" U("Q") A("A")},
     };
     data_case c;
     (void)state;
@@ -102,7 +127,8 @@ static void test_records_of_public_datasets(void **state)
     ", \"tools\": \"[{\\\"name\\\": \\\"f\\\", \\\"parameters\\\": {\\\"a\\\": "                   \
     "{\\\"description\\\": \\\"d\\\", \\\"type\\\": \\\"int\\\"}, \\\"b\\\": {\\\"type\\\": "      \
     "\\\"List[str], optional\\\"}, \\\"type\\\": {\\\"type\\\": \\\"Dict[str, int]\\\", "          \
-    "\\\"default\\\": 1}}}]\"}"
+    "\\\"default\\\": 1}, \\\"c\\\": {\\\"type\\\": \\\"Tuple[float, int]\\\"}, \\\"e\\\": "       \
+    "{\\\"type\\\": \\\"Optional[int]\\\"}}}]\"}"
 
 /* Fields of their own for calls and answers. */
 static void test_records_with_fields_of_their_own(void **state)
@@ -116,6 +142,9 @@ static void test_records_with_fields_of_their_own(void **state)
         {XLAM("[{\"name\": \"f\", \"arguments\": {\"a\": 3}}]"), "(f)" U("Q") A("!9f3")},
         {"{\"input\": [" TURN("user", "Q") "], \"output\": \"A\", \"system_prompt\": \"s\"}",
          "<|im_start|>system:s<|im_end|>" U("Q") A("A")},
+        {"{\"input\": [" TURN("user", "Q") "], \"output\": \"A\", \"system_prompt\": \"s\", "
+                                           "\"system\": \"own\"}",
+         "<|im_start|>system:own<|im_end|>" U("Q") A("A")},
         {"{\"messages\": [" TURN("user", "Q") ", " TURN(
              "assistant",
              "so") ", {\"role\": "
@@ -243,6 +272,8 @@ static void test_tools_of_queries(void **state)
                                         .conversations = "conversations",
                                         .system = "system",
                                         .tools = "tools"}};
+    static const char schema[] = "{\"query\": \"Q\", \"answers\": [], \"tools\": [{\"function\": "
+                                 "{\"name\": \"f\"}}]}";
     data_case c;
     char more[600];
     (void)state;
@@ -262,7 +293,13 @@ static void test_tools_of_queries(void **state)
         "[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {\"type\": "
         "\"object\", \"properties\": {\"a\": {\"description\": \"d\", \"type\": \"integer\"}, "
         "\"b\": {\"type\": \"array\", \"items\": {\"type\": \"string\"}}, \"type\": {\"type\": "
-        "\"object\", \"default\": 1}}, \"required\": [\"a\"]}}}]Q<|im_end|><|im_end|>");
+        "\"object\", \"default\": 1}, \"c\": {\"type\": \"array\"}, \"e\": {\"type\": "
+        "\"integer\"}}, \"required\": [\"a\", "
+        "\"c\"]}}}]Q<|im_end|><|im_end|>");
+    case_write(&c, "d.jsonl", schema, strlen(schema)); /* as it is */
+    CHECK_OK(case_preview(&c), c.err);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(c.rows, 0), "text")),
+                        "[{\"function\": {\"name\": \"f\"}}]Q<|im_end|><|im_end|>");
     case_close(&c);
 }
 
@@ -358,6 +395,13 @@ static void test_judged_answers(void **state)
         }
         assert_int_equal(strstr(c.log.data, "no answer is preferred") != NULL, i == 0 || i == 4);
     }
+    CHECK_OK(preview(&c,
+                     "{\"prompt\": \"Q\", \"chosen_response\": \"good\", "
+                     "\"rejected_response\": \"bad\"}",
+                     "rl: dpo\n"),
+             c.err); /* texts stay texts */
+    const json_t *text = json_object_get(json_array_get(c.rows, 0), "chosen");
+    assert_string_equal(json_string_value(json_object_get(text, "text")), "Qgood<|im_end|>");
     case_close(&c);
 }
 
@@ -416,7 +460,7 @@ static void test_what_is_advised(void **state)
         const char *record, *why;
     } cases[] = {
         {"{\"messages\": \"[{]\"}", "\"messages\" should be a list, got a string"},
-        {"{\"messages\": \"[{'role': 'user', 'content': 'Q'}]\"}",
+        {"{\"messages\": \"[{'role': 'user', 'content': 'Q'}\\n {'role': 'user'}]\"}",
          "field \"messages\" is a list as Python prints it, not JSON; write it with json.dumps"},
         {"{\"messages\": \"[1]\"}", "message 1 should be an object, got a number"},
         {"{\"conversations\": [{\"from\": \"human\", \"value\": \"Q\"}, {\"from\": "

@@ -179,6 +179,42 @@ static void test_records_by_chance(void **state)
     case_close(&c);
 }
 
+/* The shards of a dataset have each of its records once. */
+static void test_shards(void **state)
+{
+    data_case c;
+    char more[1600];
+    int seen[10] = {0};
+    (void)state;
+    case_open(&c);
+    write_numbers(&c, "data.jsonl", 0, 10);
+    for (int i = 0; i < 3; i++) {
+        snprintf(more, sizeof more,
+                 "datasets: [{path: %s, type: text, shards: 3, shards_idx: %d}]\n",
+                 case_path(&c, "data.jsonl"), i);
+        case_run(&c, model, more);
+        CHECK_OK(case_preview(&c), c.err);
+        assert_int_equal(json_array_size(c.rows), i == 0 ? 4 : 3);
+        assert_string_not_equal(records_shown(&c), i == 0 ? "0 1 2 3" : "");
+        for (size_t k = 0; k < json_array_size(c.rows); k++)
+            seen[(int)strtol(json_string_value(json_object_get(json_array_get(c.rows, k), "text")),
+                             NULL, 10)]++;
+    }
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(seen[i], 1);
+    static const char *const wrong[][2] = {
+        {"shards: 3, shards_idx: 3", "run.yaml:2: 'shards_idx' must be below 'shards'"},
+        {"shards: 3, weight: 0.5", "run.yaml:2: 'shards' goes without 'num_samples', 'weight' and"},
+        {"shards: 11, shards_idx: 10", "run.yaml:2: 'shards' leaves none of the 10 records of"}};
+    for (size_t i = 0; i < AF_LEN(wrong); i++) {
+        snprintf(more, sizeof more, "datasets: [{path: %s, type: text, %s}]\n",
+                 case_path(&c, "data.jsonl"), wrong[i][0]);
+        case_run(&c, model, more);
+        assert_true(case_refused(&c, case_preview(&c), wrong[i][1]));
+    }
+    case_close(&c);
+}
+
 /* `completion` cuts a long text into rows; `text` cuts it off. */
 static void test_long_completions_are_cut_into_rows(void **state)
 {
@@ -297,6 +333,7 @@ int main(void)
         cmocka_unit_test(test_fractions_of_a_mixture),
         cmocka_unit_test(test_files_by_pattern_and_name),
         cmocka_unit_test(test_records_by_chance),
+        cmocka_unit_test(test_shards),
         cmocka_unit_test(test_short_and_repeated_records),
         cmocka_unit_test(test_records_that_differ_in_labels),
         cmocka_unit_test(test_long_completions_are_cut_into_rows),

@@ -1,5 +1,8 @@
 /* test_jinja.c - the template interpreter: one-feature cases, limits, and hostile templates. */
+#define _GNU_SOURCE /* pthread_setattr_default_np */
 #include "jinja_rows.h"
+
+#include <pthread.h>
 
 typedef struct units {
     json_t *vars;
@@ -140,6 +143,33 @@ static void test_deep_source_is_refused(void **state)
 }
 
 /* Filters of a block are chained without an expression around them. */
+static void *call_itself(void *arg)
+{
+    char *text = NULL;
+    render_text("{% macro f(n) %}{% if n %}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(240) }}",
+                &text, NULL, arg);
+    free(text);
+    return NULL;
+}
+
+static void test_half_of_a_small_stack_is_the_limit(void **state)
+{
+    (void)state;
+    pthread_attr_t usual, small;
+    pthread_t thread;
+    af_error err = {0};
+    assert_int_equal(pthread_getattr_default_np(&usual), 0);
+    assert_int_equal(pthread_attr_init(&small), 0);
+    pthread_attr_setstacksize(&small, 256 << 10);
+    assert_int_equal(pthread_setattr_default_np(&small), 0);
+    assert_int_equal(pthread_create(&thread, NULL, call_itself, &err), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(pthread_setattr_default_np(&usual), 0);
+    pthread_attr_destroy(&usual);
+    pthread_attr_destroy(&small);
+    assert_string_equal(err.msg, "line 1: evaluation needs more than half of the stack of 256 kB");
+}
+
 static void test_long_chains_of_block_filters_are_refused(void **state)
 {
     (void)state;
@@ -252,6 +282,7 @@ int main(void)
         cmocka_unit_test(test_more_rows),
         cmocka_unit_test(test_hostile_templates_end_in_clean_errors),
         cmocka_unit_test(test_deep_source_is_refused),
+        cmocka_unit_test(test_half_of_a_small_stack_is_the_limit),
         cmocka_unit_test(test_long_chains_of_block_filters_are_refused),
         cmocka_unit_test(test_values_are_those_of_python),
         cmocka_unit_test(test_errors_name_the_line),

@@ -471,7 +471,8 @@ static void test_wrong_configs_are_refused_by_name(void **state)
     static const struct {
         const char *why, *json, *says;
     } cases[] = {
-        {"another kind", "{\"peft_type\": \"IA3\", \"target_modules\": [\"q_proj\"]}", "peft_type"},
+        {"another kind", "{\"peft_type\": \"BOFT\", \"target_modules\": [\"q_proj\"]}",
+         "peft_type"},
         {"no JSON", "{", "adapter_config.json:1"},
         {"rank zero", "{\"peft_type\": \"LORA\", \"r\": 0, \"target_modules\": [\"q_proj\"]}",
          "r "},

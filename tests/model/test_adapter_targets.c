@@ -518,6 +518,31 @@ static void test_a_normed_head_takes_no_adapter(void **state)
     af_hf_config_clear(&c);
 }
 
+/* Muse Glimmer: PEFT would add an adapter's output after the norm that the embedding ends with. */
+static void test_a_normed_embedding_takes_no_adapter(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{\"model_type\": \"muse_glimmer_text\", \"vocab_size\": 32, \"hidden_size\": 16, "
+        "\"head_dim\": 4, \"intermediate_size\": 12, \"num_hidden_layers\": 2, "
+        "\"num_attention_heads\": 4}";
+    static const char *const names[] = {"q_proj", "embed_tokens"};
+    af_error err = {0};
+    af_hf_config c;
+    af_model_spec s;
+    CHECK_OK(af_hf_config_parse(&c, text, strlen(text), "config.json", &err), err);
+    CHECK_OK(af_model_spec_init(&s, &c, &err), err);
+    for (int n = 1; n <= 2; n++) {
+        af_adapter *a = NULL;
+        const af_adapter_config with = {.r = 2, .alpha = 4, .target = names, .target_count = n};
+        assert_int_equal(af_adapter_outline(&a, &with, &s, &err) == AF_OK, n == 1);
+        CHECK_MSG(n == 1 || strstr(err.msg, "divided by their lengths"), "%s", err.msg);
+        af_adapter_free(a);
+    }
+    af_model_spec_clear(&s);
+    af_hf_config_clear(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -532,6 +557,7 @@ int main(void)
         cmocka_unit_test(test_text_parts_of_larger_models_have_their_names),
         cmocka_unit_test(test_other_names_and_frozen_tables_are_read),
         cmocka_unit_test(test_a_normed_head_takes_no_adapter),
+        cmocka_unit_test(test_a_normed_embedding_takes_no_adapter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -345,6 +345,86 @@ static void test_scale_of_scores_of_mpt(void **state)
     }
 }
 
+/* What configs of modernbert-decoder may say and this build has no block for. */
+static void test_values_of_modernbert_that_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *more, *why;
+    } cases[] = {
+        {"\"local_attention\": 9", NULL},
+        {"\"norm_bias\": true", "norm_bias is true"},
+        {"\"mlp_bias\": true", "mlp_bias is true"},
+        {"\"classifier_bias\": true", "classifier_bias is true"},
+        {"\"decoder_bias\": false", "decoder_bias is false"},
+        {"\"classifier_activation\": \"relu\"", "classifier_activation"},
+        {"\"local_attention\": 1", "local_attention"},
+        {"\"architectures\": [\"ModernBertDecoderForSequenceClassification\"]", "classification"},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char text[1024], more[256];
+        af_error err = {0};
+        af_model_spec s;
+        af_hf_config c;
+        snprintf(more, sizeof more, ", %s", cases[i].more);
+        snprintf(text, sizeof text, base_config, "modernbert-decoder", more);
+        const af_status st = spec_of(text, &s, &c, &err);
+        CHECK_MSG((st == AF_OK) == !cases[i].why, "%s: %s", cases[i].more, err.msg);
+        CHECK_MSG(!cases[i].why || strstr(err.msg, cases[i].why), "%s", err.msg);
+        if (st != AF_OK)
+            continue;
+        assert_int_equal(s.layer[0].window, 0); /* every third layer sees everything */
+        assert_int_equal(s.layer[1].window, 4);
+        assert_true(s.rope[0].config.theta == 160000 && s.rope[1].config.theta == 1e4);
+        af_model_spec_clear(&s);
+        af_hf_config_clear(&c);
+    }
+}
+
+#define HALF(attention, ffn) "{\"attention\": {" attention "}, \"ffn\": {" ffn "}}"
+#define WHOLE                HALF("\"n_heads_in_group\": 2", "\"ffn_mult\": 1.5")
+
+/* Blocks of nemotron-nas that are refused, and what a good list makes of them. */
+static void test_blocks_of_nemotron_nas(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *second, *why;
+    } cases[] = {
+        {HALF("\"no_op\": true", "\"ffn_mult\": 25.1"), NULL},
+        {HALF("\"no_op\": true", "\"no_op\": true"), "with attention or an MLP"},
+        {HALF("\"n_heads_in_group\": 3", "\"no_op\": true"), "n_heads_in_group"},
+        {HALF("\"n_heads_in_group\": null", "\"no_op\": true"), "n_heads_in_group"},
+        {HALF("\"n_heads_in_group\": 2", "\"ffn_mult\": -1"), "ffn_mult"},
+        {HALF("\"n_heads_in_group\": 2", "\"ffn_mult\": 1e300"), "ffn_mult"},
+        {HALF("\"n_heads_in_group\": 2", "\"replace_with_linear\": true"), "replace_with_linear"},
+        {HALF("\"n_heads_in_group\": 2, \"window_length\": 8", "\"ffn_mult\": 1"), "window_length"},
+        {HALF("\"n_heads_in_group\": 2, \"num_sink_tokens\": 1", ""), "num_sink_tokens"},
+        {"{\"attention\": 7}", "attention is not an object"},
+        {"7", "with attention or an MLP"},
+        {WHOLE ", " WHOLE, "one entry per layer"},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char text[1024], more[512];
+        af_error err = {0};
+        af_model_spec s;
+        af_hf_config c;
+        snprintf(more, sizeof more, ", \"block_configs\": [" WHOLE ", %s]", cases[i].second);
+        snprintf(text, sizeof text, base_config, "nemotron-nas", more);
+        const af_status st = spec_of(text, &s, &c, &err);
+        CHECK_MSG((st == AF_OK) == !cases[i].why, "%s: %s", cases[i].second, err.msg);
+        CHECK_MSG(!cases[i].why || strstr(err.msg, cases[i].why), "%s", err.msg);
+        if (st != AF_OK)
+            continue;
+        assert_true(s.layer[0].kv_heads == 2 && s.layer[0].ffn == 256);
+        assert_true(s.layer[1].mixer == AF_MIXER_NONE && s.layer[1].ffn == 512);
+        assert_int_equal(af_model_spec_tensor(&s, "model.layers.1.input_layernorm.weight"), -1);
+        assert_true(af_model_spec_tensor(&s, "model.layers.1.post_attention_layernorm.weight") > 0);
+        af_model_spec_clear(&s);
+        af_hf_config_clear(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -355,6 +435,8 @@ int main(void)
         cmocka_unit_test(test_groups_of_gated_norms),
         cmocka_unit_test(test_scale_of_scores_of_mpt),
         cmocka_unit_test(test_hostile_values_are_refused),
+        cmocka_unit_test(test_values_of_modernbert_that_are_refused),
+        cmocka_unit_test(test_blocks_of_nemotron_nas),
         cmocka_unit_test(test_keys_the_family_does_not_read_change_nothing),
         cmocka_unit_test(test_unknown_families),
         cmocka_unit_test(test_tensors_that_do_not_fit_are_all_named),

@@ -306,6 +306,22 @@ static void test_deepseek_ocr2(void **state)
                (const char *[]){"model.sam_model.neck.0.weight", "model.view_seperator"});
 }
 
+static void edit_ocr(json_t *config)
+{
+    json_t *none = json_pack("{s:b, s:i, s:i, s:i, s:n, s:n, s:s}", "use_mla", 0,
+                             "qk_nope_head_dim", 0, "qk_rope_head_dim", 0, "v_head_dim", 0,
+                             "kv_lora_rank", "q_lora_rank", "topk_method", "greedy");
+    json_object_update(config, none);
+    json_decref(none);
+}
+
+static void test_deepseek_ocr(void **state)
+{
+    (void)state;
+    check_same("deepseek", "deepseek_vl_v2", "deepseek_v2", edit_ocr, change_deepseek,
+               (const char *[]){"model.sam_model.neck.0.weight", "model.view_seperator"});
+}
+
 static void edit_ernie(json_t *config)
 {
     const json_int_t ffn = json_integer_value(json_object_get(config, "moe_intermediate_size"));
@@ -356,6 +372,11 @@ static void test_wrong_lists(void **state)
         {"ernie4_5_vl_moe", "moe_intermediate_size", "[1e300, 2]", "a list of sizes"},
         {"ernie4_5_vl_moe", "moe_num_experts", "[-1, 2]", "a list of sizes"},
         {"ernie4_5_vl_moe", "moe_num_experts", "[1, 2, 3]", "sensible length"},
+        {"muse_glimmer", "layer_rope_theta", "[0]", "one entry per layer"},
+        {"muse_glimmer", "layer_rope_theta", "[0, 5]", "the base of rope_parameters"},
+        {"muse_glimmer", "layer_rope_theta", "3", "a list of numbers"},
+        {"muse_glimmer", "output_multiplier", "0", "a positive number"},
+        {"muse_glimmer", "qk_scale_factor", "\"a\"", "a number"},
     };
     for (size_t i = 0; i < AF_LEN(cases); i++) {
         char json[512];
@@ -366,7 +387,7 @@ static void test_wrong_lists(void **state)
                  "\"%s_text%s\",\"hidden_size\":16,\"intermediate_size\":12,"
                  "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
                  "\"vocab_size\":32,\"%s\":%s}}",
-                 cases[i].type, cases[i].type, cases[i].type[0] == 'm' ? "_model" : "",
+                 cases[i].type, cases[i].type, strcmp(cases[i].type, "mllama") == 0 ? "_model" : "",
                  cases[i].key, cases[i].list);
         assert_int_equal(af_hf_config_parse(&c, json, strlen(json), "config.json", &err),
                          AF_EFORMAT);
@@ -427,6 +448,8 @@ static void test_types_that_are_other_families(void **state)
         {"hunyuan_vl_text", "hunyuan_v1_dense", false, true, 1e4},
         {"granite_docling_text", "granite", false, true, 1e4},
         {"emu3_text_model", "llama", false, false, 1e6},
+        {"internlm", "llama", true, false, 1e4},
+        {"PanguEmbedded", "llama", true, false, 1e4},
     };
     for (size_t i = 0; i < AF_LEN(cases); i++) {
         char json[512];
@@ -446,6 +469,48 @@ static void test_types_that_are_other_families(void **state)
         assert_true(c.attention_bias == cases[i].bias && c.tie_word_embeddings == cases[i].tied);
         assert_true(c.rope.theta == cases[i].theta && c.rope.type == AF_ROPE_DEFAULT);
         af_model_spec_clear(&s);
+        af_hf_config_clear(&c);
+    }
+}
+
+/* Multimodal models of repositories with code whose text keys are those of the whole config. */
+static void test_keys_at_the_top(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *type, *more, *same, *layer, *head;
+    } cases[] = {
+        {"dots_ocr", "", "qwen2", "model.", ""},
+        {"phi3_v", "", "phi3", "model.", ""},
+        {"minicpmv", ",\"version\":2.6", "qwen2", "llm.model.", "llm."},
+        {"minicpmv", ",\"version\":4.0", "llama", "llm.model.", "llm."},
+        {"minicpmv", ",\"version\":4.5", "qwen3", "llm.model.", "llm."},
+        {"minicpmo", ",\"version\":2.6", "qwen2", "llm.model.", "llm."},
+        {"minicpmv", ",\"version\":2.0", NULL, NULL, NULL},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char json[512], want[128];
+        af_error err = {0};
+        af_hf_config c;
+        af_model_spec s;
+        snprintf(json, sizeof json,
+                 "{\"model_type\":\"%s\",\"hidden_size\":16,\"intermediate_size\":12,"
+                 "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+                 "\"vocab_size\":32,\"head_dim\":4,\"vision_config\":{\"hidden_size\":8}%s}",
+                 cases[i].type, cases[i].more);
+        CHECK_OK(af_hf_config_parse(&c, json, strlen(json), "config.json", &err), err);
+        const af_status st = af_model_spec_init(&s, &c, &err);
+        CHECK_MSG((st == AF_OK) == (cases[i].same != NULL), "%s%s: %s", cases[i].type,
+                  cases[i].more, err.msg);
+        if (st == AF_OK) {
+            assert_string_equal(s.arch->model_type, cases[i].same);
+            snprintf(want, sizeof want, "%slayers.0.self_attn.%s", cases[i].layer,
+                     i == 1 ? "qkv_proj" : "q_proj");
+            assert_string_equal(s.module[0].path, want);
+            snprintf(want, sizeof want, "%slm_head", cases[i].head);
+            assert_string_equal(s.module[s.head_module].path, want);
+            af_model_spec_clear(&s);
+        }
         af_hf_config_clear(&c);
     }
 }
@@ -483,6 +548,8 @@ int main(void)
         cmocka_unit_test(test_layers_that_see_images_are_left_out),
         cmocka_unit_test(test_adapters_of_layers_that_see_images),
         cmocka_unit_test(test_deepseek_ocr2),
+        cmocka_unit_test(test_deepseek_ocr),
+        cmocka_unit_test(test_keys_at_the_top),
         cmocka_unit_test(test_experts_of_images_are_left_out),
         cmocka_unit_test(test_wrong_lists),
         cmocka_unit_test(test_names_in_memory),

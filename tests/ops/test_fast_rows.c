@@ -1,6 +1,8 @@
 /* test_fast_rows.c - the row kernels against their twins, on odd shapes. */
 #include "fastcheck.h"
 
+#include "ops/fakequant/fake_float.h"
+
 static const af_dtype types[] = {AF_DTYPE_F32, AF_DTYPE_BF16};
 static const int64_t shapes[][3] = {{1, 3, 2}, {3, 17, 6}, {65, 64, 24}, {130, 97, 34}};
 
@@ -75,7 +77,8 @@ static af_tensor *build_shape(fastcheck *c)
     const int64_t step = c->variant == 1 ? 1 : D;
     for (int i = 0; i < 3; i++)
         part[i] = af_slice(g, x, (int)axis, i * step, step);
-    af_tensor *order[] = {part[2], af_mul(g, part[0], part[1]), part[0], part[1]};
+    af_tensor *less = af_slice(g, part[2], (int)axis, 0, (step + 1) / 2);
+    af_tensor *order[] = {less, af_mul(g, part[0], part[1]), part[0], c->variant < 2 ? part[1] : x};
     af_tensor *y = af_concat(g, order, 4, (int)axis);
     return c->variant == 1 ? af_slice(g, y, 2, D / 3, D / 2) : y;
 }
@@ -93,6 +96,16 @@ static af_tensor *build_groups(fastcheck *c)
     if (c->type != AF_DTYPE_F32)
         y = af_cast(g, y, c->type);
     return af_mul(g, af_sub(g, x, af_max(g, x, 1, true)), y);
+}
+
+/* Of a parameter, as above. */
+static af_tensor *build_small_floats(fastcheck *c)
+{
+    af_graph *g = c->g;
+    af_tensor *x = fc_rows(c, 64), *p = fc_param(c, "p", 7, 64);
+    const af_qat_type type = (af_qat_type)(AF_QAT_NVFP4 + c->variant);
+    af_tensor *y = af_sum(g, af_fake_float(g, p, type, NULL, c->type), 0, false);
+    return af_mul(g, x, y);
 }
 
 static af_tensor *build_rmsnorm_add(fastcheck *c)
@@ -271,6 +284,7 @@ static void test_shape(void **state) { (void)state, each("shape", build_shape, 4
 static void test_groups(void **state)
 {
     (void)state, each("groups", build_groups, 2, (fastcheck){0});
+    each("small floats", build_small_floats, 2, (fastcheck){0});
 }
 static void test_rope(void **state)
 {

@@ -92,7 +92,9 @@ static af_tensor *build_selective(fastcheck *c)
                       : c->variant == 1 ? 35
                                         : 700,
                   n = c->variant == 2 ? 5 : 16;
-    af_tensor *dt = af_softplus(c->g, fc_rows(c, I), fc_param(c, "dt", 0, I), NULL);
+    af_tensor *a_log = c->variant == 2 ? fc_param(c, "a_log", 0, I) : NULL;
+    af_tensor *dt = af_softplus(c->g, fc_rows(c, I), fc_param(c, "dt", 0, I), a_log);
+    dt = a_log ? af_scale(c->g, dt, -1) : dt;
     af_tensor *a = af_scale(c->g, af_exp(c->g, fc_param(c, "a", I, n)), -0.02);
     return af_selective(
         c->g, &(af_selective_opts){fc_rows(c, I), dt, a, fc_rows(c, n), fc_rows(c, n), bounds(c)});

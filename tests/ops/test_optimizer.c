@@ -77,6 +77,7 @@ static void open_trainer(trainer *t, af_dtype type, const af_optimizer_opts *o, 
     t->x[1] = af_graph_input(g, "xb", type, 1, (int64_t[]){B});
     if (groups)
         af_tensor_set_group(t->p[1], 0.5, false);
+    af_param_moment_block(t->p[0], 17); /* one per row of a, one for all of b */
     af_tensor *loss = af_add(g, af_sum_all(g, af_mul(g, t->p[0], t->x[0])),
                              af_sum_all(g, af_mul(g, t->p[1], t->x[1])));
     learn(g, t->d, loss, o);
@@ -116,9 +117,7 @@ static void test_trajectories_are_those_of_the_originals(void **state)
         {"sgd-nesterov.f32", {.kind = AF_OPTIMIZER_SGD, .momentum = 0.9, .nesterov = true}, false},
         {"adam.f32", {.kind = AF_OPTIMIZER_ADAM, .weight_decay = 0.1}, false},
         {"adamw.f32", {.kind = AF_OPTIMIZER_ADAMW, .weight_decay = 0.1}, false},
-        {"adamw.f32",
-         {.kind = AF_OPTIMIZER_ADAMW_8BIT, .weight_decay = 0.1},
-         false}, /* small: f32 */
+        {"adamw.f32", {.kind = AF_OPTIMIZER_ADAMW_8BIT, .weight_decay = 0.1}, false}, /* small */
         {"adamw-clip.f32",
          {.kind = AF_OPTIMIZER_ADAMW,
           .beta1 = 0.8,
@@ -133,6 +132,7 @@ static void test_trajectories_are_those_of_the_originals(void **state)
         {"rmsprop.f32", {.kind = AF_OPTIMIZER_RMSPROP, .weight_decay = 0.1}, false},
         {"ademamix.f32", {.kind = AF_OPTIMIZER_ADEMAMIX, .weight_decay = 0.1}, false},
         {"adamw.f32", {.kind = AF_OPTIMIZER_ADAMW_4BIT, .weight_decay = 0.1}, false}, /* small */
+        {"adam-mini.f32", {.kind = AF_OPTIMIZER_ADAM_MINI, .weight_decay = 0.1}, false},
         {"adafactor-decay.f32", {.kind = AF_OPTIMIZER_ADAFACTOR, .weight_decay = 0.1}, false},
     };
     for (size_t c = 0; c < AF_LEN(cases); c++) {
@@ -261,7 +261,8 @@ static void test_a_bad_gradient_changes_nothing_but_the_gradients(void **state)
 {
     (void)state;
     static const af_optimizer_kind kinds[] = {AF_OPTIMIZER_SGD, AF_OPTIMIZER_ADAMW,
-                                              AF_OPTIMIZER_LION, AF_OPTIMIZER_ADAFACTOR};
+                                              AF_OPTIMIZER_LION, AF_OPTIMIZER_ADAFACTOR,
+                                              AF_OPTIMIZER_ADAM_MINI};
     static const double bad[] = {NAN, INFINITY, -INFINITY};
     for (size_t k = 0; k < AF_LEN(kinds); k++)
         for (size_t b = 0; b < AF_LEN(bad); b++) {
@@ -393,6 +394,7 @@ static void test_matrices_that_share_memory_are_matrices_of_their_own(void **sta
         const char *why;
         matrices m;
     } cases[] = {
+        {"a second moment for each", {AF_OPTIMIZER_ADAM_MINI, 2, {{3, 17}, {13, 5}}}},
         {"factored apart", {AF_OPTIMIZER_ADAFACTOR, 2, {{3, 17}, {13, 5}}}},
         {"no block of 256 has elements of two",
          {AF_OPTIMIZER_ADAMW_8BIT, 2, {{20, 250}, {30, 150}}}},
@@ -538,12 +540,11 @@ static void test_adafactor_in_f32_is_that_of_the_twin(void **state)
 static void test_whole_moments_are_those_of_adamw(void **state)
 {
     (void)state;
-    enum { N = 5000 };
+    const int64_t n = 5000;
     double after[2];
     for (int k = 0; k < 2; k++) {
         af_graph *g;
         af_device *d;
-        const int64_t n = N;
         open_graph(&g, &d, 1);
         af_tensor *p = af_graph_param(g, "p", AF_DTYPE_F32, 1, &n);
         af_tensor *x = af_graph_input(g, "x", AF_DTYPE_F32, 1, &n);

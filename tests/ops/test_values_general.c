@@ -3,6 +3,7 @@
 #include "test.h"
 
 #include "backend/cpu/cpu.h"
+#include "ops/fakequant/fake_float.h"
 #include "worse.h"
 
 #include <math.h>
@@ -247,6 +248,87 @@ static void test_ternary_values_and_straight_through(void **state)
     af_device_close(d);
 }
 
+enum { FLOATS = 256, ROW = 64 };
+
+static void float_values(double *x)
+{
+    static const double ties[] = {6, -5, 3.5, -2.5, 1.75, -1.25, 0.75, -0.25};
+    for (int i = 0; i < FLOATS; i++)
+        x[i] = ((i * 7919 + 104729) % 2001 - 1000) / 1000.0 * ldexp(1, -(i / 16 % 5));
+    memcpy(x, ties, sizeof ties);
+}
+
+/* torchao's bits (make_fake_float.py): nvfp4, mxfp4, fp8, fp8 of bf16; the gradient is dy. */
+static void test_small_floats_are_torchaos(void **state)
+{
+    (void)state;
+    static const af_qat_type type[] = {AF_QAT_NVFP4, AF_QAT_MXFP4, AF_QAT_FP8, AF_QAT_FP8};
+    char path[512];
+    double x[FLOATS];
+    float want[4][FLOATS];
+    float_values(x);
+    snprintf(path, sizeof path, "%s/ops/fake-float.f32", golden_dir());
+    FILE *f = fopen(path, "rb");
+    CHECK_MSG(f && fread(want, 1, sizeof want, f) == sizeof want, "cannot read %s", path);
+    fclose(f);
+    for (int k = 0; k < 8; k++) {
+        af_device *d = cpu();
+        ((af_cpu *)d)->twins_only = k & 1;
+        af_graph *g = graph();
+        af_tensor *p = af_graph_param(g, "p", AF_DTYPE_F32, 2, (int64_t[]){FLOATS / ROW, ROW});
+        af_tensor *v = k / 2 == 3 ? af_cast(g, p, AF_DTYPE_BF16) : p;
+        af_tensor *y = af_fake_float(g, v, type[k / 2], NULL, af_tensor_dtype(v));
+        af_graph_output(g, y);
+        af_graph_backward(g, af_sum_all(g, y));
+        prepare(g, d);
+        fill(p, x);
+        run(g, AF_RUN_GRAD);
+        for (int i = 0; i < FLOATS; i++)
+            CHECK_MSG((float)af_ld(y, i) == want[k / 2][i], "case %d, %d: %.9g, not %.9g", k, i,
+                      af_ld(y, i), (double)want[k / 2][i]);
+        assert_true(af_ld(af_tensor_gradient(p), 0) == 1);
+        af_graph_free(g);
+        af_device_close(d);
+    }
+}
+
+/* Zeros stay zeros, where torchao has NaN; NaN shows; rows past `rows` have no part in the scale
+ * of all: the largest value is among them, and is clipped to that of the others. */
+static void test_small_floats_of_zeros_and_some_rows(void **state)
+{
+    (void)state;
+    double x[FLOATS] = {0};
+    for (int k = 0; k < 6; k++) {
+        af_device *d = cpu();
+        ((af_cpu *)d)->twins_only = k & 1;
+        af_graph *g = graph();
+        af_tensor *p = af_graph_param(g, "p", AF_DTYPE_F32, 2, (int64_t[]){FLOATS / ROW, ROW});
+        af_tensor *rows = af_graph_input(g, "rows", AF_DTYPE_I32, 1, (int64_t[]){1});
+        af_tensor *y = af_fake_float(g, p, (af_qat_type)(AF_QAT_NVFP4 + k / 2), k < 2 ? rows : NULL,
+                                     AF_DTYPE_F32);
+        af_graph_output(g, y);
+        prepare(g, d);
+        if (k < 2)
+            *(int32_t *)rows->data = 3;
+        memset(x, 0, sizeof x);
+        fill(p, x);
+        run(g, AF_RUN_FORWARD);
+        for (int i = 0; i < FLOATS; i++)
+            assert_true(af_ld(y, i) == 0);
+        float_values(x);
+        x[FLOATS - 1] = 1000;
+        x[FLOATS - ROW] = NAN;
+        fill(p, x);
+        run(g, AF_RUN_FORWARD);
+        CHECK_MSG(isnan(af_ld(y, FLOATS - ROW)), "case %d", k);
+        if (k < 2)
+            CHECK_MSG(fabs(af_ld(y, 0) - 6) < 1e-5 && fabs(af_ld(y, FLOATS - 1) - 6) < 1e-5,
+                      "case %d: %g and %g", k, af_ld(y, 0), af_ld(y, FLOATS - 1));
+        af_graph_free(g);
+        af_device_close(d);
+    }
+}
+
 enum { WIDE = 20000 };
 
 static void test_dropout_keeps_the_mean_and_changes_every_run(void **state)
@@ -439,6 +521,8 @@ int main(void)
         cmocka_unit_test(test_fake_quant_values_and_straight_through),
         cmocka_unit_test(test_no_gradient_passes_detach),
         cmocka_unit_test(test_ternary_values_and_straight_through),
+        cmocka_unit_test(test_small_floats_are_torchaos),
+        cmocka_unit_test(test_small_floats_of_zeros_and_some_rows),
         cmocka_unit_test(test_dropout_keeps_the_mean_and_changes_every_run),
         cmocka_unit_test(test_dropout_is_the_identity_without_a_backward_pass),
         cmocka_unit_test(test_noise_is_as_strong_as_its_sequence_is_short),

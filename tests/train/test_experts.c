@@ -316,6 +316,62 @@ static void test_routers_are_trained_or_frozen(void **state)
               "a router next to adapters");
 }
 
+/* What the plan of the last short run says is trained. */
+static int64_t planned(void)
+{
+    char path[300], *text = NULL;
+    af_error err = {0};
+    snprintf(path, sizeof path, "%s/short.yaml", dir);
+    CHECK_OK(af_train_plan(path, NULL, 0, 0, true, &text, &err), err);
+    json_t *o = json_loads(text, 0, NULL);
+    const int64_t n = json_integer_value(json_object_get(o, "trained_parameters"));
+    json_decref(o);
+    free(text);
+    return n;
+}
+
+/* ms-swift's keys: what is not trained, by beginnings of names and by expressions, and what is
+ * trained nevertheless. */
+static void test_frozen_names(void **state)
+{
+    (void)state;
+    static const char *const names[] = {
+        "model.embed_tokens.weight", "model.layers.0.mlp.gate.weight",
+        "model.layers.1.mlp.gate.weight", "model.layers.1.mlp.experts.2.up_proj.weight",
+        "model.norm.weight"};
+    static const struct {
+        const char *keys, *same; /* by name: 1 = the base's bytes */
+    } cases[] = {
+        {"freeze_parameters: [model.embed_tokens, model.layers.1.]\n", "10110"},
+        {"freeze_parameters_regex: 'mlp.gate\\.|^model.norm'\n", "01101"},
+        {"freeze_parameters_ratio: 1.0\ntrainable_parameters: [model.layers.0.mlp]\n", "10111"},
+        {"freeze_parameters: [model]\ntrainable_parameters_regex: '^model.norm|experts'\n",
+         "11100"},
+    };
+    af_error err = {0};
+    int64_t all = 0, some;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        CHECK_OK(short_run(cases[i].keys, &err), err);
+        for (size_t k = 0; k < AF_LEN(names); k++)
+            CHECK_MSG(unchanged("model.safetensors", names[k], names[k]) ==
+                          (cases[i].same[k] == '1'),
+                      "%s %s", cases[i].keys, names[k]);
+    }
+    CHECK_OK(short_run("", &err), err);
+    all = planned();
+    CHECK_OK(short_run("freeze_parameters: [model.norm.]\n", &err), err);
+    some = planned();
+    CHECK_OK(short_run("unfrozen_parameters: [model.norm.weight]\n", &err), err);
+    assert_true(some < all && planned() == all - some);
+    assert_int_equal(short_run("freeze_parameters_ratio: 1\ntrainable_parameters: [x]\n", &err),
+                     AF_EUSAGE);
+    assert_non_null(strstr(err.msg, "trainable_parameters 'x' matches no parameter"));
+    assert_int_equal(short_run("freeze_parameters_ratio: 0.5\n", &err), AF_EUNSUPPORTED);
+    assert_int_equal(short_run("freeze_parameters: [model.layers.1.mlp.experts.2.]\n", &err),
+                     AF_EUNSUPPORTED);
+    assert_non_null(strstr(err.msg, "freeze_parameters 'model"));
+}
+
 static void test_what_experts_cannot_have(void **state)
 {
     (void)state;
@@ -342,6 +398,7 @@ int main(void)
         cmocka_unit_test(test_a_module_for_every_expert),
         cmocka_unit_test(test_what_experts_cannot_have),
         cmocka_unit_test(test_routers_are_trained_or_frozen),
+        cmocka_unit_test(test_frozen_names),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

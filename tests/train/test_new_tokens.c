@@ -239,6 +239,38 @@ static void test_every_tokenizer_file_is_changed(void **state)
     af_arena_clear(&arena);
 }
 
+/* One outside of the vocabulary, and one that is in it. */
+static void test_a_token_gets_another_text(void **state)
+{
+    (void)state;
+    char folder[256];
+    af_error err = {0};
+    snprintf(folder, sizeof folder, "%s/texts", dir); /* of the test before */
+    CHECK_OK(af_token_rename(folder, 259, "\"new\"", &err), err);
+    CHECK_OK(af_token_rename(folder, 259, "\"new\"", &err), err);
+    json_t *o = get("tokenizer_config.json");
+    const json_t *entry = json_object_get(json_object_get(o, "added_tokens_decoder"), "259");
+    assert_string_equal(text_of(entry, "content"), "\"new\"");
+    json_decref(o);
+    o = get("added_tokens.json");
+    assert_true(number(o, "\"new\"") == 259 && !json_object_get(o, "plain \"word\""));
+    json_decref(o);
+    assert_int_equal(af_token_rename(folder, 5, "<x>", &err), AF_EUSAGE);
+    assert_string_equal(err.msg, "token 5 is not one of the added tokens of the tokenizer");
+    assert_int_equal(af_token_rename(folder, 259, "<end>", &err), AF_EUSAGE);
+    assert_string_equal(err.msg, "the tokenizer has '<end>' already: it is 258");
+    put("tokenizer.json",
+        "{\"added_tokens\": [{\"id\": 1, \"content\": \"<u \\\"1\\\">\", \"special\": true}], "
+        "\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"<u \\\"1\\\">\" : 1, \"b\": 2}, "
+        "\"merges\": []}}");
+    put("tokenizer_config.json", "{}");
+    CHECK_OK(af_token_rename(folder, 1, "<new>", &err), err);
+    o = get("tokenizer.json");
+    const json_t *vocab = json_object_get(json_object_get(o, "model"), "vocab");
+    assert_true(json_object_size(vocab) == 3 && number(vocab, "<new>") == 1);
+    json_decref(o);
+}
+
 /* The loss of a run of two steps with rate 0, whose weights are those it began with. */
 static double loss_of(const char *base, const char *keys, const char *out)
 {
@@ -286,6 +318,63 @@ static void test_rope_scaling_is_part_of_the_result(void **state)
     assert_true(loss_of(base, "", "plain") != yarn);
 }
 
+/* A run of two steps on a text with new tokens. */
+static void train_texts(const char *keys, const char *out)
+{
+    char run[128], text[1500];
+    af_error err = {0};
+    af_train_result result;
+    static const char records[] = "{\"text\": \"an <aa> is not a <bb><stop>\"}\n";
+    snprintf(run, sizeof run, "%s/texts.jsonl", dir);
+    CHECK_OK(af_file_write(run, records, strlen(records), &err), err);
+    snprintf(text, sizeof text,
+             "base_model: %s/tokens/llama\noutput_dir: %s/%s\ndatasets: [{path: %s, type: text}]\n"
+             "max_steps: 2\nbf16: false\nthreads: 2\nsequence_len: 64\nmicro_batch_size: 1\n%s",
+             golden_dir(), dir, out, run, keys);
+    snprintf(run, sizeof run, "%s/run.yaml", dir);
+    CHECK_OK(af_file_write(run, text, strlen(text), &err), err);
+    CHECK_OK(af_train(run, NULL, 0, NULL, &result, &err), err);
+}
+
+/* The tokenizer that a run left, given to another one, gives the same run. */
+static void test_the_tokenizer_of_another_model(void **state)
+{
+    (void)state;
+    char keys[300];
+    uint64_t size;
+    static const char edits[] = "tokens: [<aa>, <bb>]\nspecial_tokens: {eos_token: <stop>}\n";
+    snprintf(keys, sizeof keys, "adapter: lora\n%s", edits);
+    train_texts(keys, "edited");
+    train_texts(edits, "edited-full");
+    snprintf(keys, sizeof keys, "adapter: lora\ntokenizer_config: %s/edited\n", dir);
+    train_texts(keys, "other");
+    snprintf(keys, sizeof keys, "tokenizer_name_or_path: %s/edited\n", dir);
+    train_texts(keys, "other-full");
+    snprintf(keys, sizeof keys,
+             "adapter: lora\ntokenizer_config: %s/edited\nadded_tokens_overrides: {260: <cc>}\n",
+             dir);
+    train_texts(keys, "renamed");
+    char *adapter = read_output("renamed", "adapter_config.json", &size);
+    json_t *c = json_loadb(adapter, size, 0, NULL);
+    const json_t *rows =
+        json_object_get(json_object_get(c, "trainable_token_indices"), "embed_tokens");
+    assert_true(json_array_size(rows) == 3 && json_number_value(json_array_get(rows, 0)) == 258);
+    json_decref(c);
+    free(adapter);
+    adapter = read_output("renamed", "tokenizer.json", &size);
+    assert_true(strstr(adapter, "<cc>") && !strstr(adapter, "<bb>"));
+    free(adapter);
+    assert_true(same_output("edited", "other", "adapter_model.safetensors"));
+    assert_true(same_output("edited", "other", "adapter_config.json"));
+    assert_true(same_output("edited", "other", "tokenizer.json"));
+    assert_true(same_output("edited-full", "other-full", "model.safetensors"));
+    char *config = read_output("other-full", "config.json", &size);
+    c = json_loadb(config, size, 0, NULL);
+    assert_true(number(c, "eos_token_id") == 258 && number(c, "vocab_size") == 261);
+    json_decref(c);
+    free(config);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -293,6 +382,8 @@ int main(void)
         cmocka_unit_test(test_a_tied_head_with_an_adapter),
         cmocka_unit_test(test_a_trained_embedding_goes_on),
         cmocka_unit_test(test_every_tokenizer_file_is_changed),
+        cmocka_unit_test(test_a_token_gets_another_text),
+        cmocka_unit_test(test_the_tokenizer_of_another_model),
         cmocka_unit_test(test_rope_scaling_is_part_of_the_result),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

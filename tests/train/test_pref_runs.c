@@ -421,8 +421,9 @@ static void sync_in(const char *name, const char *extra, const af_train_hooks *h
              "max_samples: 12}]\noutput_dir: %s/%s\nrl: dpo\nadapter: full\nlearning_rate: 1e-3\n"
              "lr_scheduler: linear\nmicro_batch_size: 2\ngradient_accumulation_steps: 3\n"
              "num_epochs: 4\nsequence_len: 160\nshuffle: false\nbf16: false\ndevice: %s\n"
-             "sync_ref_model: true\nref_model_sync_steps: 2\n%s",
-             golden_dir(), golden_dir(), dir, name, test_device(), extra);
+             "sync_ref_model: true\n%s%s",
+             golden_dir(), golden_dir(), dir, name, test_device(),
+             strstr(extra, "ref_model_sync_steps") ? "" : "ref_model_sync_steps: 2\n", extra);
     const af_status st = train_text(text, hooks, &err);
     CHECK_MSG(st == expected, "%s: status %d, %s", name, (int)st, err.msg);
 }
@@ -457,6 +458,15 @@ static void test_a_reference_that_follows(void **state)
     sync_in("sync-part", more, NULL, AF_OK);
     same_metrics("sync-whole", "sync-part");
     assert_true(same_output("sync-whole", "sync-part", "model.safetensors"));
+    /* the weights are the reference: so they are for the evaluation after each step */
+    snprintf(end, 100, "ref_model_mixup_alpha: 1\nref_model_sync_steps: 1\nmax_steps: 2\n");
+    sync_in("sync-eval", more, NULL, AF_OK);
+    uint64_t size;
+    char *metrics = read_output("sync-eval", "metrics.jsonl", &size), *at = metrics;
+    for (i = 0; (at = strstr(at, "\"eval_loss\": 0.69314718")); i++)
+        at++;
+    assert_int_equal(i, 3);
+    free(metrics);
     sync_in("sync-kept", "precompute_ref_log_probs: true\n", NULL, AF_EUSAGE);
     run_in("sync-lora", "dpo", "sync_ref_model: true\n", NULL, AF_EUSAGE);
 }

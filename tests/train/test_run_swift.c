@@ -288,7 +288,7 @@ static void test_autotrain(void **state)
 #define LORA_8B "lora_llama3_8b, lora_attn_modules: [q_proj, v_proj, output_proj]"
 #define ALPACA  TUNE(LORA_8B, "llama3_tokenizer", "alpaca_dataset, packed: False")
 
-/* A whole file, and a part of the effective one, or of what is said about it. */
+/* A whole file, and a part of the effective one ('!': one that it lacks), or of what is said. */
 static void parse_file(af_dialect dialect, const char *keys, const char *want, bool refused)
 {
     af_run_config r = {0};
@@ -303,7 +303,9 @@ static void parse_file(af_dialect dialect, const char *keys, const char *want, b
     CHECK_OK(st, err);
     assert_int_equal(r.dialect, dialect);
     CHECK_OK(af_run_config_text(&r, &text, &err), err);
-    CHECK_MSG(strstr(text, want), "%s: no %s in\n%s", keys, want, strstr(text, "datasets:"));
+    const bool absent = want[0] == '!';
+    CHECK_MSG(!strstr(text, want + absent) == absent, "%s: %s in\n%s", keys, want,
+              strstr(text, "datasets:"));
     free(text);
     af_run_config_clear(&r);
 }
@@ -333,18 +335,30 @@ static void test_torchtune(void **state)
          "optimizer: adamw_8bit\nlearning_rate: 2e-05\n"},
         {ALPACA "optimizer: {_component_: torch.optim.AdamW, lr: 1e-5, betas: [0.8, 0.95]}",
          "adam_beta1: 0.8\nadam_beta2: 0.95\n"},
+        {ALPACA "optimizer: {_component_: torchao.optim.AdamW8bit}", "adamw_torch_8bit\n"},
+        {ALPACA "optimizer: {_component_: torchao.optim.AdamW4bit}", "optimizer: adamw_4bit\n"},
+        {ALPACA "optimizer: {_component_: torch.optim.SGD}", "weight_decay: 0\n"},
+        {ALPACA "optimizer: {_component_: bitsandbytes.optim.Lion}", "weight_decay: 0\n"},
         {ALPACA "lr_scheduler: {_component_: a.get_cosine_schedule_with_warmup, "
                 "num_warmup_steps: 100}",
          "lr_scheduler: \"cosine\"\nwarmup_steps: 100\n"},
         {ALPACA "batch_size: 3\nepochs: 2\nmax_steps_per_epoch: 50", "max_steps: 100\n"},
+        {ALPACA "epochs: 2\nmax_steps_per_epoch: -1", "num_epochs: 2\n"},
         {ALPACA "batch_size: 3\nepochs: 2\nclip_grad_norm: 1.0", "max_grad_norm: 1\n"},
         {ALPACA "dtype: fp32\nseed: null\ncompile: True", "bf16: false\n"},
         {ALPACA "resume_from_checkpoint: True", "resume_from_checkpoint: \"auto\"\n"},
+        {ALPACA "resume_from_checkpoint: False", "!resume_from_checkpoint: \"auto\""},
         {ALPACA "metric_logger: {_component_: a.WandBLogger, project: '${output_dir}/p'}",
          "wandb_project: \"/o/p\"\n"},
         {ALPACA "kd_loss: {_component_: a.ForwardKLLoss}\nkd_ratio: 0.25\nteacher_checkpointer: "
                 "{_component_: a.C, checkpoint_dir: /t}",
          "kd_alpha: 0.25\nkd_ce_alpha: 0.75\n"},
+        {ALPACA "teacher_checkpointer: {_component_: a.C, checkpoint_dir: /t/original/}",
+         "teacher_model: \"/t\"\n"},
+        {TUNE(LORA_8B ", use_dora: True", "llama3_tokenizer", "alpaca_dataset"),
+         "peft_use_dora: true\n"},
+        {TUNE(LORA_8B ", quantize_base: True", "llama3_tokenizer", "alpaca_dataset"),
+         "adapter: qlora\n"},
         {TUNE("qlora_llama2_7b, lora_attn_modules: [q_proj], apply_lora_to_mlp: True",
               "llama2_tokenizer, max_seq_len: 2048",
               "instruct_dataset, source: json, data_files: d.json, packed: True, column_map: "
@@ -379,6 +393,9 @@ static void test_torchtune(void **state)
         {TUNE(LORA_8B, "llama3_tokenizer",
               "preference_dataset, source: a/b") "loss: {_component_: torchtune.rlhf.loss.RSOLoss}",
          "dpo_loss_type: [\"hinge\"]\n"},
+        {TUNE(LORA_8B, "llama3_tokenizer",
+              "preference_dataset, source: a/b") "loss: {_component_: a.RSOLoss, gamma: 0.3}",
+         "rl_beta: 0.3\n"},
     };
     (void)state;
     for (size_t i = 0; i < AF_LEN(cases); i++)
@@ -405,6 +422,9 @@ static void test_torchtune_refuses(void **state)
          "run.yaml:4: prompt_template is not supported, but for"},
         {ALPACA "optimizer: {_component_: torch.optim.LBFGS}", "optimizer 'LBFGS' of torchtune"},
         {ALPACA "lr_scheduler: {_component_: a.get_lr}", "lr_scheduler 'get_lr' of torchtune"},
+        {ALPACA "lr_scheduler: {_component_: a.get_cosine_schedule_with_warmup, num_cycles: 1}",
+         "see 'lr_scheduler'"},
+        {ALPACA "optimizer: {_component_: torch.optim.AdamW, betas: [0.9]}", "list of two numbers"},
         {ALPACA "loss: {_component_: a.PPOLoss}", "loss 'PPOLoss' of torchtune is not supported"},
         {ALPACA "quantizer: {_component_: a.Int8DynActInt4WeightQATQuantizer}", "see 'qat'"},
         {ALPACA "policy_model: {_component_: a.b}", "with generated answers (PPO, GRPO) are not"},
@@ -463,6 +483,10 @@ static void test_oumi(void **state)
          "run_name: \"x-1\"\n"},
         {OUMI("", "dataset_name: text_sft, dataset_path: d.jsonl, sample_count: 9", ""),
          "datasets: [{\"path\": \"d.jsonl\", \"max_samples\": 9}]\n"},
+        {OUMI("", "dataset_name: a/b, sample_count: 9, shuffle: True, seed: 3", ""),
+         "datasets: [{\"path\": \"a/b\", \"num_samples\": 9, \"seed\": 3}]\n"},
+        {OUMI("", "dataset_name: PromptResponseDataset, dataset_path: d", ""),
+         "\"field_instruction\": \"instruction\""},
         {OUMI("",
               "dataset_name: PromptResponseDataset, dataset_kwargs: {hf_dataset_path: a/b, "
               "prompt_column: q}",
@@ -480,15 +504,34 @@ static void test_oumi(void **state)
         {"model: {model_name: m}\ntraining: {trainer_type: TRL_SFT}\ndata: {train: {train_target: "
          "final_assistant_turn, datasets: [{dataset_name: a}]}}",
          "mask_history: true\n"},
+        {"model: {model_name: m}\ntraining: {trainer_type: TRL_SFT}\ndata: {train: {"
+         "mixture_strategy: all_exhausted, datasets: [{dataset_name: a, mixture_proportion: 0.25}, "
+         "{dataset_name: b, mixture_proportion: 0.75}]}}",
+         "mix_strategy: interleave_over\ninterleave_probs: [\"0.25\", \"0.75\"]\n"},
+        {"model: {model_name: m}\ntraining: {trainer_type: TRL_SFT}\ndata: {train: {train_target: "
+         "all_assistant_turns, pack: True, datasets: [{dataset_name: a}]}}",
+         "train_on_inputs: false\n"},
+        {"model: {model_name: m}\ntraining: {trainer_type: TRL_SFT}\ndata: {train: {pack: True, "
+         "datasets: [{dataset_name: a}]}}",
+         "sample_packing: true\n"},
+        {OUMI(", model_max_length: 64", "dataset_name: a/b", ", trainer_kwargs: {max_length: 32}"),
+         "sequence_len: 64\n"},
+        {OUMI("", "dataset_name: a/b", ", save_epoch: True"), "saves_per_epoch: 1\n"},
+        {OUMI("", "dataset_name: a/b", ", save_epoch: True, save_steps: 7"), "save_steps: 7\n"},
+        {CHAT "fsdp: {enable_fsdp: True, sharding_strategy: SHARD_GRAD_OP}",
+         "fsdp: shard_grad_op\n"},
+        {OUMI(", freeze_layers: [model.layers.1]", "dataset_name: a/b", ", use_peft: False"),
+         "freeze_parameters: [\"model.layers.1.\"]\n"},
         {CHAT "deepspeed: {enable_deepspeed: True, zero_stage: ZERO_2}", "zero_stage: 2\n"},
+        {CHAT "deepspeed: {enable_deepspeed: True}", "zero_stage: 0\n"},
     };
     static const char *const wrong[][2] = {
-        {OUMI("", "dataset_name: a, mixture_proportion: 0.5", ""), "mixture_proportion is not"},
+        {OUMI("", "dataset_name: a, mixture_proportion: 0.5}, {dataset_name: b", ""),
+         "run.yaml:2: all datasets have a 'mixture_proportion' or none"},
         {OUMI("", "dataset_name: text_sft", ""), "dataset 'text_sft' has no 'dataset_path'"},
         {OUMI("", "dataset_name: a, dataset_kwargs: {x: 1}", ""), "'x' of dataset_kwargs is not"},
         {OUMI("", "dataset_name: a", ", learning_rat: 1"),
          "run.yaml:3: unknown key 'learning_rat'"},
-        {OUMI(", freeze_layers: [vision]", "dataset_name: a", ""), "'freeze_parameters' is not"},
         {"model: {model_name: m}\ntraining: {trainer_type: TRL_GRPO}\ndata: {train: {datasets: "
          "[{dataset_name: a}]}}",
          "run.yaml:2: trainer_type 'TRL_GRPO' is not supported"},

@@ -53,6 +53,9 @@ for path in sorted(FAMILIES.glob("*.json")):
         own = {repositories.rename(options["published"], n) for n in linear} - {None, "lm_head", "output", "transformer.output_layer"}
         lines.append(f"{path.stem} {' '.join(sorted(own))}\n")
         continue
+    if "model_type" in options.get("hub", {}):  # a class of make_families.py
+        lines.append(f"{path.stem} {names(getattr(transformers, kind)(**{**make_families.BASE, **changes}))}\n")
+        continue
     with tempfile.TemporaryDirectory() as folder:
         pathlib.Path(folder, "config.json").write_text(json.dumps(json.loads(path.read_text())["config"]))
         config = transformers.AutoConfig.from_pretrained(folder)

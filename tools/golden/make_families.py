@@ -7,6 +7,7 @@ product with a pseudo-random vector. tests/model/family_case.h has the same form
     make_families.py [NAME...]        (all without a name; needs torch and transformers)
 
 A family is one entry of FAMILIES: the class of its config and what differs from the common sizes."""
+import copy
 import json
 import pathlib
 import re
@@ -49,6 +50,11 @@ def layers(text):
     return {"layer_types": [names[c] for c in text]}
 
 
+def block(group, mult):
+    return {"attention": {"n_heads_in_group": group, "no_op": group is None, "replace_with_linear": False, "window_length": None},
+            "ffn": {"ffn_mult": mult, "no_op": mult is None, "replace_with_linear": False}}
+
+
 DELTA = dict(head_dim=8, linear_conv_kernel_dim=3, linear_key_head_dim=6, linear_value_head_dim=5,
              linear_num_key_heads=2, linear_num_value_heads=6)
 EXPERTS = dict(num_experts=5, num_experts_per_tok=3, moe_intermediate_size=12, shared_expert_intermediate_size=10)
@@ -82,6 +88,20 @@ FAMILIES = {
     "cohere2": ("Cohere2Config", dict(head_dim=6, logit_scale=0.3, sliding_window=3, **layers("FS"), **rope()), {}),
     "cohere_compass": ("CohereCompassTextConfig", dict(logit_scale=0.3, sliding_window=3, **layers("FS"), rope_parameters={
         "sliding_attention": {"rope_type": "default", "rope_theta": 2e4}, "full_attention": None}), {}),
+    "muse_glimmer": ("MuseGlimmerTextConfig", dict(head_dim=8, num_hidden_layers=3, sliding_window=4, **layers("SSF"), vocab_size=32,
+                                                   qk_scale_factor=1.7, output_multiplier=0.6, post_norm_eps=0.01,
+                                                   final_logit_softcapping=3.0, layer_rope_theta=[0, 1e4, 0], **rope()),
+                     {"small": True, "rules": [["model.norm", 1, 0.2], ["norm", 0, 0.2]]}),
+    "modernbert_decoder": ("ModernBertDecoderConfig", dict(
+        num_hidden_layers=3, local_attention=8, vocab_size=32, tie_word_embeddings=True, attention_bias=True, num_key_value_heads="none",
+        pad_token_id=3, bos_token_id=1, cls_token_id=1, sep_token_id=2, eos_token_id=2,
+        rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 2e4},
+                         "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}),
+        {"small": True, "hub": {"rope_parameters": None, "layer_types": None, "global_rope_theta": 2e4, "local_rope_theta": 100.0,
+                                "global_attn_every_n_layers": 3}}),
+    "nemotron_nas": ("LlamaConfig", dict(vocab_size=32, num_hidden_layers=4, block_configs=[
+        block(2, 1.5), block(None, 20.0), block(4, None), block(1, 5.0)], **rope(5e5)),
+        {"small": True, "hub": {"model_type": "nemotron-nas", "intermediate_size": None, "num_key_value_heads": None}}),
     "starcoder2": ("Starcoder2Config", dict(**rope(1e5)), {}),
     "stablelm": ("StableLmConfig", dict(use_qkv_bias=True, use_parallel_residual=True, hidden_size=32,
                                         **rope(partial_rotary_factor=0.5)), {}),
@@ -473,10 +493,65 @@ def tokens(lengths, vocab):
     return rows
 
 
+def muse_glimmer():
+    """Its text model with the head of MuseGlimmerForConditionalGeneration, which has no class there."""
+    from transformers.modeling_outputs import CausalLMOutput
+    from transformers.models.muse_glimmer import modeling_muse_glimmer as muse
+
+    class MuseGlimmerForCausalLM(muse.MuseGlimmerPreTrainedModel, transformers.GenerationMixin):
+        def __init__(self, config):
+            super().__init__(config)
+            self.model = muse.MuseGlimmerTextModel(config)
+            self.lm_head = torch.nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+            self.post_init()
+
+        def forward(self, input_ids):
+            cap, logits = self.config.final_logit_softcapping, self.lm_head(self.model(input_ids).last_hidden_state)
+            return CausalLMOutput(logits=cap * torch.tanh(logits * self.config.output_multiplier / cap))
+
+    return MuseGlimmerForCausalLM
+
+
+def nemotron_nas():
+    """Llama with blocks of several sizes that may lack attention or the MLP, as the code in those repositories has it."""
+    from transformers.models.llama import modeling_llama as llama
+
+    class Layer(llama.LlamaDecoderLayer):
+        def forward(self, hidden_states, **kwargs):
+            if hasattr(self, "self_attn"):
+                hidden_states = hidden_states + self.self_attn(hidden_states=self.input_layernorm(hidden_states), **kwargs)[0]
+            if hasattr(self, "mlp"):
+                hidden_states = hidden_states + self.mlp(self.post_attention_layernorm(hidden_states))
+            return hidden_states
+
+    class DeciLMForCausalLM(llama.LlamaForCausalLM):
+        def __init__(self, config):
+            super().__init__(config)
+            for i, (layer, block) in enumerate(zip(self.model.layers, config.block_configs)):
+                own, layer.__class__ = copy.deepcopy(config), Layer
+                if block["attention"]["no_op"]:
+                    del layer.self_attn, layer.input_layernorm
+                else:
+                    own.num_key_value_heads = config.num_attention_heads // block["attention"]["n_heads_in_group"]
+                    layer.self_attn = llama.LlamaAttention(own, i)
+                if block["ffn"]["no_op"]:
+                    del layer.mlp, layer.post_attention_layernorm
+                else:
+                    own.intermediate_size = -(-int(2 * block["ffn"]["ffn_mult"] * config.hidden_size / 3) // 256) * 256
+                    layer.mlp = llama.LlamaMLP(own)
+            self.post_init()
+
+    return DeciLMForCausalLM
+
+
 def class_of(config):
+    if hasattr(config, "block_configs"):
+        return nemotron_nas()
     if config.model_type == "mistral4":  # only part of a multimodal model there
         from transformers.models.mistral4.modeling_mistral4 import Mistral4ForCausalLM
         return Mistral4ForCausalLM
+    if config.model_type == "muse_glimmer_text":
+        return muse_glimmer()
     return AutoModelForCausalLM
 
 

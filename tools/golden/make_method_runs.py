@@ -72,7 +72,7 @@ def token_losses(logits, labels, keys):
 def train(model, keys, rate, steps=30):
     params = [p for p in model.parameters() if p.requires_grad]
     opt = adamw(model, params, rate, keys)
-    schedule = get_cosine_schedule_with_warmup(opt, 3, 30)
+    schedule = get_cosine_schedule_with_warmup(opt, 3, keys.get("max_steps", 30))
     model.train()
     start = base().eval() if keys.get("use_asft_loss") else None
     rows, stream = [], batches()
@@ -237,14 +237,64 @@ def qat(**more):
     return make
 
 
-RUNS = {"eaft": eaft, "eaft-third": eaft_third, "asft": asft, "asft-lora": asft_lora, "qat": qat(activation_dtype="int8"), "qat-weights": qat(group_size=16, quantize_embedding=True), "label-smoothing": smoothed, "dft": dft, "embedding-lr": embedding_lr, "pissa": start("pissa"), "pissa-rslora": start("pissa", use_rslora=True), "olora": start("olora"), "int8": int8, "unfrozen": unfrozen, "freeze": freeze, "freeze-first": freeze_first}
+class Straight(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, to):
+        return x.to(to).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, dy):
+        return dy, None
+
+
+def float_qat(**keys):
+    """torchao's QAT in small float types. Its linears in 4 bits give biases no gradient, those in nvfp4 need a Blackwell GPU and
+    have no form for weights alone: here they multiply the same dequantized values, and biases are added afterwards. Rows of
+    padding, which would count in the scale of a whole tensor, are left out. Gradients that pass its fp8 codes are cast to fp8
+    without a scale, where most of them are 0: here they stay f32."""
+    def make():
+        from torchao.prototype.qat import MXFakeQuantizeConfig, MXFakeQuantizedLinear, NVFP4FakeQuantizeConfig
+        from torchao.prototype.qat import NVFP4FakeQuantizedLinear, mx, nvfp4
+        from torchao.quantization import quant_primitives, quantize_
+        from torchao.quantization.qat import QATConfig
+        from torchao.quantization.qat.fake_quantize_config import Float8FakeQuantizeConfig
+        kind, function = {"nvfp4": (NVFP4FakeQuantizeConfig(), nvfp4._NVFP4QuantizedForwardFakeQuantizedBackward),
+                          "mxfp4": (MXFakeQuantizeConfig(), mx._MXQuantizedForwardFakeQuantizedBackward),
+                          "fp8": (Float8FakeQuantizeConfig(), None)}[keys["weight_dtype"]]
+        nvfp4._addmm_nvfp4_dispatch = lambda a, b, op, bias: a.dequantize() @ b.dequantize()
+        quant_primitives._RoundToFloat8 = Straight
+        kept = {}
+
+        def forward(layer, x):
+            weight, rows = layer.weight, x.flatten(0, 1)[kept["rows"]]
+            if keys["weight_dtype"] == "mxfp4" or "activation_dtype" in keys:
+                y = function.apply(rows, weight, None, kind, kind)
+            else:
+                scale = nvfp4.per_tensor_amax_to_scale(weight.detach().abs().max())
+                there = nvfp4.NVFP4Tensor.to_nvfp4(weight.detach(), per_tensor_scale=scale).dequantize()
+                y = rows @ (weight + (there - weight).detach()).t()
+            y = y if layer.bias is None else y + layer.bias
+            return y.new_zeros(x.shape[0] * x.shape[1], y.shape[1]).index_copy(0, kept["rows"], y).view(*x.shape[:2], -1)
+        model = base()
+        quantize_(model, QATConfig(weight_config=kind, activation_config=kind))
+        if function:
+            MXFakeQuantizedLinear.forward = NVFP4FakeQuantizedLinear.forward = forward
+            model.register_forward_pre_hook(lambda m, args, more: kept.update(
+                rows=more["attention_mask"].flatten().nonzero().flatten()), with_kwargs=True)
+        if keys.get("quantize_embedding"):
+            quantize_(model, QATConfig(weight_config=kind), filter_fn=lambda m, _: isinstance(m, torch.nn.Embedding))
+        return model, {"qat": keys, "learning_rate": 1e-4, "max_steps": 4}
+    return make
+
+
+RUNS = {"eaft": eaft, "eaft-third": eaft_third, "asft": asft, "asft-lora": asft_lora, "qat": qat(activation_dtype="int8"), "qat-weights": qat(group_size=16, quantize_embedding=True), "qat-nvfp4": float_qat(weight_dtype="nvfp4", activation_dtype="nvfp4"), "qat-nvfp4-weights": float_qat(weight_dtype="nvfp4"), "qat-mxfp4": float_qat(weight_dtype="mxfp4"), "qat-fp8": float_qat(weight_dtype="fp8", activation_dtype="fp8", quantize_embedding=True), "label-smoothing": smoothed, "dft": dft, "embedding-lr": embedding_lr, "pissa": start("pissa"), "pissa-rslora": start("pissa", use_rslora=True), "olora": start("olora"), "int8": int8, "unfrozen": unfrozen, "freeze": freeze, "freeze-first": freeze_first}
 
 
 def main():
     for name in sys.argv[1:] or RUNS:
         torch.manual_seed(7)
         model, keys = RUNS[name]()
-        steps = 30 if name == "int8" else 12
+        steps = 30 if name == "int8" else 2 if "max_steps" in keys else 12
         rows = train(model, keys, keys["learning_rate"], steps)
         keys.pop("reference", None)
         folder = GOLDEN / "runs" / "qwen2" / name

@@ -105,6 +105,15 @@ def cohere_compass_text(j, r):
     return T.CohereCompassTextConfig(**c, logit_scale=r.choice([None, 0.25]), sliding_window=r.choice([3, 8]))
 
 
+def modernbert_decoder(j, r):
+    c = no_head(plain(j, r, kinds=["default"]), r)
+    c.pop("num_key_value_heads"), c.pop("rope_parameters")
+    c.update(norm_eps=c.pop("rms_norm_eps"), pad_token_id=r.choice([0, 3]))
+    return T.ModernBertDecoderConfig(**c, hidden_activation="gelu", attention_bias=r.random() < .4, local_attention=r.choice([4, 9, 128]),
+                                     global_attn_every_n_layers=r.choice([1, 2, 3]), global_rope_theta=r.choice([1e4, 16e4]),
+                                     local_rope_theta=r.choice([1e4, 500.0]))
+
+
 def starcoder2(j, r):
     c = layer_norm(no_head(plain(j, r, kinds=LINEAR), r), "norm_epsilon")
     return T.Starcoder2Config(**c, sliding_window=r.choice([None, 5]), use_bias=r.random() < .7)
@@ -997,7 +1006,8 @@ def bitnet_packed(j, r):
 
 
 CONFIGS = {f.__name__: f for f in (
-    olmo3, ministral3, seed_oss, ernie4_5, hunyuan_v1_dense, apertus, arcee, exaone4, cohere, cohere2, cohere_compass_text, starcoder2,
+    olmo3, ministral3, seed_oss, ernie4_5, hunyuan_v1_dense, apertus, arcee, exaone4, cohere, cohere2, cohere_compass_text,
+    modernbert_decoder, starcoder2,
     stablelm, nemotron, phi, glm4, glm, mixtral, qwen2_moe, qwen3_5_text, qwen3_next, olmo_hybrid, granitemoehybrid, gpt_oss, lfm2, lfm3,
     glm4_moe, olmoe, dots1, deepseek_v2, deepseek_v3, kimi_linear, bailing_hybrid, axk1, axk2, kolibri1, longcat_flash, deepseek_v32, glm_moe_dsa, glm4_moe_lite, lfm2_moe, qwen3_5_moe_text, gemma4_text, gemma4_unified_text,
     aria_text,

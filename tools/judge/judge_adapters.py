@@ -1,9 +1,10 @@
 """Judge of adapters: random PEFT adapters on random tiny models, logits of PEFT compared with afinar's.
 Development only.
 
-    python judge_adapters.py AFINAR [--seeds 0-19]
+    python judge_adapters.py AFINAR [--seeds 0-19] [--types]
 
-Also: an adapter with B = 0 changes no bit, and an adapter with a weight (next to another one) is scaled by it."""
+Also: an adapter with B = 0 changes no bit, and an adapter with a weight (next to another one) is scaled by it.
+--types: adapters of the other types that are read or merged."""
 import argparse, json, os, random, shutil, subprocess, sys, tempfile
 
 import numpy as np
@@ -12,6 +13,10 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 import judge_models as jm
+
+for module in list(sys.modules.values()):  # an installed torchao that is too old for PEFT is an error
+    if module.__name__.startswith("peft") and hasattr(module, "is_torchao_available"):
+        module.is_torchao_available = lambda: False
 
 FAMILIES = ["llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", "smollm3", "olmo2", "granite"]
 
@@ -39,11 +44,41 @@ def config(r, fam, layers):
     return peft.LoraConfig(**c)
 
 
+def other(r, lora):
+    """An adapter of another type on the targets of a LoRA config."""
+    k = dict(target_modules=lora.target_modules, task_type="CAUSAL_LM")
+    if lora.layers_to_transform is not None:
+        k["layers_to_transform"] = lora.layers_to_transform
+    patterns = dict(rank_pattern=lora.rank_pattern, alpha_pattern=lora.alpha_pattern)
+    kind = r.choice(["adalora", "vera", "loha", "lokr", "miss", "oft", "ia3"])
+    if kind == "adalora":
+        return peft.AdaLoraConfig(init_r=lora.r, lora_alpha=lora.lora_alpha, total_step=9, **k)
+    if kind == "vera":
+        return peft.VeraConfig(r=lora.r, **k)
+    if kind == "loha":
+        return peft.LoHaConfig(r=min(lora.r, 4), alpha=lora.lora_alpha, **k, **patterns)
+    if kind == "lokr":
+        return peft.LoKrConfig(r=lora.r, alpha=lora.lora_alpha, decompose_both=r.random() < .5,
+                               decompose_factor=r.choice([-1, 2, 4]), **k, **patterns)
+    if kind == "miss":
+        return peft.MissConfig(r=lora.r, **k)
+    if kind == "oft":
+        return peft.OFTConfig(oft_block_size=r.choice([2, 4, 8, 10]), use_cayley_neumann=r.random() < .5,
+                              num_cayley_neumann_terms=r.choice([1, 2, 3, 4, 5, 8]), block_share=r.random() < .3,
+                              coft=r.random() < .3, eps=.5, **k)
+    k.pop("layers_to_transform", None)
+    inputs = [t for t in k["target_modules"] if r.random() < .5] if isinstance(k["target_modules"], set) else []
+    return peft.IA3Config(feedforward_modules=inputs, **k)
+
+
 def randomise(m, seed):
     g = torch.Generator().manual_seed(seed)
+    lora = m.peft_config["default"].peft_type == "LORA"
     with torch.no_grad():
         for n, p in m.named_parameters():
-            if "lora_" in n and "magnitude" not in n:
+            if not lora:
+                p.add_(torch.randn(p.shape, generator=g) * (.1 if p.requires_grad and "ranknum" not in n else 0))
+            elif "lora_" in n and "magnitude" not in n:
                 p.copy_(torch.randn(p.shape, generator=g) * .15)
             elif "magnitude" in n:
                 p.mul_(1 + .1 * torch.randn(p.shape, generator=g))
@@ -71,6 +106,9 @@ def one(a, seed):
         ids = np.array([[r.randrange(model.config.vocab_size) for _ in range(11)]], np.int32)
         base = logits(a.afinar, path, tmp, ids)
         cfg = config(r, fam, model.config.num_hidden_layers)
+        while a.types and cfg.target_modules and "embed_tokens" in cfg.target_modules:
+            cfg = config(r, fam, model.config.num_hidden_layers)
+        cfg = other(r, cfg) if a.types else cfg
         m = peft.get_peft_model(model, cfg).eval()
         randomise(m, seed)
         m.save_pretrained(tmp + "/ad")
@@ -79,10 +117,11 @@ def one(a, seed):
         ours = logits(a.afinar, path, tmp, ids, [tmp + "/ad"])
         err, moved = jm.rel(ours, ref), jm.rel(base, ref)
         bad = err > 1e-5
-        line = (f"{seed:3d} {fam:11s} dora {cfg.use_dora:d} rs {cfg.use_rslora:d} save {cfg.modules_to_save} "
+        kind = cfg.peft_type.value if a.types else f"dora {cfg.use_dora:d} rs {cfg.use_rslora:d}"
+        line = (f"{seed:3d} {fam:11s} {kind} save {cfg.modules_to_save} "
                 f"target {str(sorted(cfg.target_modules) if isinstance(cfg.target_modules, set) else cfg.target_modules)[:60]} "
                 f"err {err:.1e} (moved {moved:.1e})")
-        if not cfg.use_dora and not cfg.modules_to_save:
+        if not a.types and not cfg.use_dora and not cfg.modules_to_save:
             shutil.copytree(tmp + "/ad", tmp + "/zero")
             f = tmp + "/zero/adapter_model.safetensors"
             t = load_file(f)
@@ -113,6 +152,7 @@ if __name__ == "__main__":
     p = argparse.ArgumentParser()
     p.add_argument("afinar")
     p.add_argument("--seeds", default="0-19")
+    p.add_argument("--types", action="store_true")
     a = p.parse_args()
     lo, _, hi = a.seeds.partition("-")
     bad = sum(one(a, s) for s in range(int(lo), int(hi or lo) + 1))

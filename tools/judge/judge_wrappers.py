@@ -84,12 +84,15 @@ MORE = {
     "cohere_compass": {"text_config.layer_types": ["sliding_attention", "full_attention"], "text_config.rope_parameters": {
         "sliding_attention": {"rope_type": "default", "rope_theta": 5e4, "mrope_section": [2, 2, 2]}, "full_attention": None},
         "text_config.sliding_window": 5, "text_config.logit_scale": .5},
+    "muse_glimmer": {"text_config.num_hidden_layers": 6, "text_config.layer_types": ["sliding_attention"] * 5 + ["full_attention"],
+                     "text_config.sliding_window": 5, "text_config.layer_rope_theta": [0, 1e4, 1e4, 0, 1e4, 0], "text_config.post_norm_eps": 1e-3,
+                     "text_config.final_logit_softcapping": 3.0, "text_config.output_multiplier": .7, "text_config.qk_scale_factor": 1.7},
     "deepseek_ocr2": {"text_config.num_experts_per_tok": 2, "text_config.mlp_layer_types": ["dense", "sparse"],
                       "text_config.routed_scaling_factor": 1.5},
 }
 # Text models that afinar does not have, models of both an encoder and a decoder, and such without text
 REFUSED = """blip chameleon cosmos3_edge diffusion_gemma dots3_note evolla florence2 git glm5_next
-idefics inkling2 inkling_mm_model kosmos-2 kosmos-2.5 kyutai_speech_to_text mistral_large4 molmo2 muse_glimmer muse_spark
+idefics inkling2 inkling_mm_model kosmos-2 kosmos-2.5 kyutai_speech_to_text mistral_large4 molmo2 muse_spark
 pi0 pix2struct pp_formulanet qwen4_exp step3p7 t5gemma2 udop unlimited_ocr vision-encoder-decoder voxtral_realtime""".split()
 # Made with the names of memory alone: transformers 5.23 writes names of diffusers or of another part, or fails
 ODD = ["cosmos3_omni", "kimi_k25", "nemo_speechlm", "qianfan_ocr", "shieldgemma2"]

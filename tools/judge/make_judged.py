@@ -24,6 +24,7 @@ CASES = {
                            "power": 2.0},
     "full-adafactor": {"optimizer": "adafactor", "method": "full", "weight_decay_on": "matrices",
                        "gradient_checkpointing": "true"},
+    "full-adam-mini": {"optimizer": "adam_mini", "method": "full", "weight_decay_on": "matrices", "max_steps": 20},
 }
 
 

@@ -81,6 +81,11 @@ def make_optimizer(model, params, c):
     if kind == "adafactor":  # as the HF trainer sets it up
         from transformers.optimization import Adafactor
         return Adafactor(lists, lr=lr, scale_parameter=False, relative_step=False)
+    if kind == "adam_mini":  # as LLaMA-Factory sets it up; its parameter groups are its own
+        from adam_mini import Adam_mini
+        return Adam_mini(params, lr=lr, betas=betas, eps=1e-8, weight_decay=wd, dim=model.config.hidden_size,
+                         n_heads=model.config.num_attention_heads, n_kv_heads=model.config.num_key_value_heads,
+                         verbose=False)
     import bitsandbytes as bnb
     if kind == "lion":
         return bnb.optim.Lion32bit(lists, lr=lr, betas=betas)

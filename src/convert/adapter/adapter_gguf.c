@@ -2,6 +2,7 @@
 #include "convert/adapter/adapter_gguf.h"
 
 #include "convert/gguf/gguf_meta.h"
+#include "model/adapter_config.h"
 #include "model/arch/gguf_fold.h"
 #include "model/arch/gguf_order.h"
 #include "model/arch/gguf_parts.h"
@@ -43,7 +44,8 @@ static af_status check(const af_adapter *a, af_error *err)
                        "a GGUF adapter cannot hold '%s', which llama.cpp would use for the tied "
                        "head, too; merge it instead",
                        a->spec->module[a->spec->embed_module].path);
-    const char *more = a->config.dora                     ? "DoRA magnitudes"
+    const char *more = a->config.type != AF_PEFT_LORA     ? af_peft_forms[a->config.type].name
+                       : a->config.dora                   ? "DoRA magnitudes"
                        : a->config.lora_bias              ? "a bias (lora_bias)"
                        : a->tokens[AF_TOKENS_EMBED].count ? "rows of tokens"
                        : a->tokens[AF_TOKENS_HEAD].count  ? "rows of tokens"

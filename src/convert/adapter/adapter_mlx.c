@@ -226,7 +226,8 @@ af_status af_adapter_to_mlx(const char *dir, const char *out, bool force, af_err
     af_adapter_config c = {0};
     json_t *config = NULL;
     AF_TRY(af_adapter_config_read(&c, &arena, dir, err));
-    const char *more = c.lora_bias                              ? "lora_bias"
+    const char *more = c.type != AF_PEFT_LORA                   ? af_peft_forms[c.type].name
+                       : c.lora_bias                            ? "lora_bias"
                        : c.save_count                           ? "modules_to_save"
                        : c.param_count                          ? "target_parameters"
                        : c.tokens[0].count || c.tokens[1].count ? "trainable_token_indices"

@@ -154,7 +154,9 @@ static bool add_adapter(fact_list *l, const char *dir)
                                        "peft_type",
                                        "task_type",
                                        "r",
+                                       "init_r",
                                        "lora_alpha",
+                                       "alpha",
                                        "lora_dropout",
                                        "use_rslora",
                                        "use_dora",
@@ -170,7 +172,8 @@ static bool add_adapter(fact_list *l, const char *dir)
         add_json(l, j, keys[i]);
     const double r = json_number_value(json_object_get(j, "r"));
     const double alpha = json_number_value(json_object_get(j, "lora_alpha"));
-    if (r > 0)
+    const char *type = json_string_value(json_object_get(j, "peft_type"));
+    if (r > 0 && type && strcmp(type, "LORA") == 0)
         real(l, "scale", alpha / (json_is_true(json_object_get(j, "use_rslora")) ? sqrt(r) : r));
     json_decref(j);
     return true;

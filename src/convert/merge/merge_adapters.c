@@ -7,6 +7,7 @@
 #include "convert/adapter/adapter_combine.h"
 #include "convert/output/model_card.h"
 #include "convert/output/model_out.h"
+#include "model/adapter_config.h"
 #include "model/arch/arch_disk.h"
 #include "model/labels/label_config.h"
 
@@ -57,6 +58,11 @@ static af_status read_adapters(af_adapter **out, af_model_reader *in,
         AF_TRY(af_model_resolve(&dir, o->adapter[i], err));
         AF_TRY(af_model_reader_read_adapter(in, dir, &one[i], err));
         AF_TRY(check_outside(in, one[i], o->adapter[i], in->may_resize, err));
+        if (one[i]->config.type != AF_PEFT_LORA && !in->may_resize)
+            AF_TRY(af_fail(err, AF_EUNSUPPORTED,
+                           "'%s' is of type %s: it can only be merged into the model alone, with a "
+                           "weight of 1",
+                           o->adapter[i], af_peft_forms[one[i]->config.type].name));
     }
     if (o->adapters == 1 && o->weight[0] == 1) {
         *out = one[0];

@@ -1,10 +1,14 @@
 /* model_out.c - see model_out.h. */
 #include "convert/output/model_out.h"
 
+#include "base/file.h"
 #include "base/log.h"
 #include "convert/input/gguf_text.h"
 #include "convert/output/convert_report.h"
 #include "format/chat/chat_template.h"
+#include "format/text/json_text.h"
+#include "format/tokenizer/token_edit.h"
+#include "format/tokenizer/tokenizer.h"
 #include "model/adapter_texts.h"
 
 #include <stdatomic.h>
@@ -175,12 +179,64 @@ static af_status own_text(const af_model_reader *in, const af_output *f, json_t 
     return af_folder_copy_text(f, in->path, err);
 }
 
+/* One id, or a list of them. */
+static bool has_id(const json_t *ids, int64_t id)
+{
+    bool has = json_is_integer(ids) && json_integer_value(ids) == id;
+    for (size_t i = 0; json_is_array(ids) && i < json_array_size(ids) && !has; i++)
+        has = json_integer_value(json_array_get(ids, i)) == id;
+    return has;
+}
+
+static bool same_end(const af_tokenizer *t, const char *base)
+{
+    af_tokenizer *other = NULL;
+    const bool opens = af_tokenizer_open(&other, base, NULL) == AF_OK;
+    const char *a = af_tokenizer_eos_text(t), *b = opens ? af_tokenizer_eos_text(other) : NULL;
+    const bool same = a && b && strcmp(a, b) == 0;
+    af_tokenizer_close(other);
+    return same;
+}
+
+/* Where an answer of this tokenizer ends with another token than one of the base, it does so by the
+ * configs, too, as transformers' Trainer has it. config.json is not in the folder yet. */
+static af_status align_ends(const af_model_reader *in, const af_output *f, json_t *config,
+                            af_error *err)
+{
+    static const char key[] = "eos_token_id", name[] = "generation_config.json";
+    af_status st = AF_OK;
+    af_tokenizer *t = NULL;
+    json_t *generation = NULL;
+    char *path = af_path_join(f->temp, name);
+    if (!path)
+        return af_fail_nomem(err, "a path", strlen(f->temp));
+    AF_TRY(af_tokenizer_open(&t, f->temp, err));
+    if (same_end(t, in->path))
+        goto done;
+    const char *eos = af_tokenizer_eos_text(t);
+    const int64_t id = eos && *eos ? af_tokenizer_id(t, eos, strlen(eos)) : -1;
+    if (id >= 0 && json_object_get(config, key) && !has_id(json_object_get(config, key), id))
+        json_object_set_new(config, key, json_integer(id));
+    if (id >= 0 && af_file_exists(path)) {
+        AF_TRY(af_json_read_file(&generation, path, err));
+        if (!has_id(json_object_get(generation, key), id))
+            AF_TRY(af_token_ids_align(f->temp, err));
+    }
+done:
+    json_decref(generation);
+    af_tokenizer_close(t);
+    free(path);
+    return st;
+}
+
 /* The tokenizer an adapter was trained with takes the place of the base's, all files of it. Where
  * it is the base's, the older forms of its vocabulary that only the base has stay true. */
-static af_status take_tokenizer(const af_model_reader *in, const af_output *f, af_error *err)
+static af_status take_tokenizer(const af_model_reader *in, const af_output *f, json_t *config,
+                                af_error *err)
 {
     const bool own = af_adapter_own_tokenizer(in->tokenizer_dir, in->path, in->config.vocab_size);
-    return af_folder_replace_tokenizer(f, in->tokenizer_dir, own, err);
+    const af_status st = af_folder_replace_tokenizer(f, in->tokenizer_dir, own, err);
+    return st == AF_OK ? align_ends(in, f, config, err) : st;
 }
 
 af_status af_model_copy_text(const af_model_reader *in, const af_output *f, json_t **config,
@@ -192,7 +248,7 @@ af_status af_model_copy_text(const af_model_reader *in, const af_output *f, json
     if (in->template_dir || in->tokenizer_dir)
         AF_TRY(af_folder_template(&text, in->template_dir ? in->template_dir : f->temp, err));
     if (in->tokenizer_dir)
-        AF_TRY(take_tokenizer(in, f, err));
+        AF_TRY(take_tokenizer(in, f, *config, err));
     if (text)
         AF_TRY(af_template_put(f->temp, text, strlen(text), err));
     if (text)

@@ -74,6 +74,8 @@ static const source_key keys[] = {
     {"data_files", FILES, 0, 0},
     {"max_samples", COUNT, AT(max_samples), 0},
     {"num_samples", COUNT, AT(num_samples), 0},
+    {"shards", COUNT, AT(shards), 0},
+    {"shards_idx", COUNT, AT(shard), 0},
     {"weight", SHARE, AT(weight), 0},
     {"fraction", SHARE, AT(fraction), 0},
     {"seed", COUNT, AT(seed), 0},
@@ -193,8 +195,6 @@ typedef af_data_entry parse;
 static const char *unsupported(const char *name)
 {
     static const char *const advice[][2] = {
-        {"shards", "take a slice with 'split: train[:10%]'"},
-        {"shards_idx", "take a slice with 'split: train[:10%]'"},
         {"message_field_training_detail", "mark whole messages with 'message_field_training'"},
         {"input_transform", "write the records as they are to be read"},
         {"logprobs_field", "name the teacher with 'teacher_model'"},

@@ -50,6 +50,8 @@ typedef struct af_data_source {
     int data_file_count;
     int64_t max_samples;  /* the first so many; 0 = all */
     int64_t num_samples;  /* so many by chance, some more than once if need be; 0 = all */
+    int64_t shards;       /* the records, in random order, in so many parts; 0 = one */
+    int64_t shard;        /* the part that is taken, from 0 */
     double weight;        /* share of the records, by chance; above 1 some come more than once */
     uint64_t seed;        /* of that choice */
     double fraction;      /* of all records of the run, the first of each dataset; 0 = not given */

@@ -4,19 +4,31 @@
 #include "data/shape/shape.h"
 
 #include "format/text/json_text.h"
+#include "grammar/call_literal.h"
+
+json_t *af_json_or_python(const json_t *v)
+{
+    const char *s = json_string_value(v);
+    const uint64_t n = json_string_length(v);
+    uint64_t at = 0;
+    af_buf b = {0};
+    json_error_t why;
+    json_t *out = af_json_load(s, n, JSON_ALLOW_NUL, &why);
+    if (!out && memchr("{[", s[strspn(s, " \t\r\n")], 2) &&
+        af_call_literal(s, n, &at, &b) == AF_CALL_READ && af_skip_blank(s, n, at) == n && !b.bad)
+        out = af_json_load(b.data, b.len, JSON_ALLOW_NUL, &why);
+    af_buf_clear(&b);
+    return out;
+}
 
 json_t *af_json_text_list(const json_t *v)
 {
     const char *s = json_string_value(v);
-    json_error_t why;
-    if (!s || s[strspn(s, " \t\r\n")] != '[')
-        return NULL;
-    json_t *list = af_json_load(s, json_string_length(v), JSON_ALLOW_NUL, &why);
-    if (!json_is_array(list)) {
-        json_decref(list);
-        return NULL;
-    }
-    return list;
+    json_t *list = s && s[strspn(s, " \t\r\n")] == '[' ? af_json_or_python(v) : NULL;
+    if (json_is_array(list))
+        return list;
+    json_decref(list);
+    return NULL;
 }
 
 /* {"input": {"messages", "tools"}, "preferred_output": [...], "non_preferred_output": [...]} */

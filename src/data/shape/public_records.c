@@ -218,7 +218,7 @@ static bool open_pair(const af_data_source *s, json_t *record)
 
 const char *const af_public_columns[] = {
     "query",    "answers",           "input",      "output", "system_prompt",
-    "contents", "systemInstruction", "toolConfig", NULL};
+    "contents", "systemInstruction", "toolConfig", "chat",   NULL};
 
 /* A field that the run file names is read as what it names. */
 static bool is_named(const af_data_source *s, const char *column)
@@ -247,6 +247,6 @@ bool af_record_open_public(const af_data_source *s, json_t *record)
     if (!turns || json_object_get(record, s->field.messages) ||
         json_object_get(record, s->field.conversations))
         return true;
-    return open_answer(s, record) &&
+    return open_answer(s, record) && af_record_open_glaive(s, record) &&
            (is_named(s, "query") || is_named(s, "answers") || open_calls(s, record));
 }

@@ -113,11 +113,16 @@ bool af_record_open_public(const af_data_source *s, json_t *record);
 bool af_record_open_vendor(const af_data_source *s, json_t *record);
 /* line_calls.c: "functions" and "function_calls" of messages. The same. */
 bool af_record_open_line_calls(const af_data_source *s, json_t *record);
+/* glaive_chat.c: "system" and "chat". The same. */
+bool af_record_open_glaive(const af_data_source *s, json_t *record);
 extern const char *const af_public_columns[]; /* that messages are made of; the last is NULL */
 #define AF_FUNCTIONS "functions"              /* what OpenAI's first API calls "tools" */
 /* Its "function_call" of a message, the n-th of a record, as "tool_calls". */
 AF_CHECKED af_status af_message_open_call(json_t *m, size_t number, af_error *err);
-/* The list in a string of JSON, a new reference; NULL: it is something else. */
+/* A list or object in a text, as JSON or as Python prints it: a new reference, NULL when it is
+ * neither. */
+json_t *af_json_or_python(const json_t *v);
+/* The same of a list. */
 json_t *af_json_text_list(const json_t *v);
 
 /* A list of turns is sharegpt's when its first turn has from and value. */

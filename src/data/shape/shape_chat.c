@@ -294,14 +294,11 @@ static bool join_calls(const af_conversation *out, const turn *t, const json_t *
                     : json_object_set(last, "tool_calls", calls));
 }
 
-/* The value of a function_call is the call itself, or a list of calls, maybe as JSON text. */
+/* The value of a function_call is the call itself, or a list of calls, maybe as text. */
 static af_status add_function_call(af_conversation *out, const turn *t)
 {
     json_t *v = json_object_get(t->json, t->content_key);
-    json_error_t why;
-    json_t *value = json_is_string(v) ? af_json_load(json_string_value(v), json_string_length(v),
-                                                     JSON_ALLOW_NUL, &why)
-                                      : json_incref(v);
+    json_t *value = json_is_string(v) ? af_json_or_python(v) : json_incref(v);
     const size_t count = json_is_array(value) ? json_array_size(value) : json_is_object(value);
     json_t *m = json_pack("{s:s, s:s, s:[]}", "role", "assistant", "content", "", "tool_calls");
     bool calls = count > 0;

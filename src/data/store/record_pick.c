@@ -41,7 +41,28 @@ static bool needs_count(const af_data_source *s)
 {
     return s->slice.percent || (s->slice.has_from && s->slice.from < 0) ||
            (s->slice.has_to && s->slice.to < 0) || s->num_samples || s->weight != 1 ||
-           s->fraction > 0;
+           s->fraction > 0 || s->shards > 1;
+}
+
+/* A part of the records in random order, as Dataset.shuffle().shard() of Hugging Face gives it. */
+static af_status take_shard(af_record_pick *out, const af_data_source *s, const char *run_path,
+                            af_error *err)
+{
+    char at[300];
+    const int64_t n = out->to - out->from, parts = AF_MAX(s->shards, 1);
+    if (s->shard >= parts || (s->shards && (s->num_samples || s->weight != 1 || s->fraction > 0)))
+        return af_fail(err, AF_EUSAGE, "%s: %s", af_data_source_loc(at, run_path, s->line),
+                       s->shard >= parts
+                           ? "'shards_idx' must be below 'shards'"
+                           : "'shards' goes without 'num_samples', 'weight' and 'fraction'");
+    if (parts == 1)
+        return AF_OK;
+    out->first = n / parts * s->shard + AF_MIN(s->shard, n % parts);
+    out->take = n / parts + (s->shard < n % parts);
+    return out->take > 0 ? AF_OK
+                         : af_fail(err, AF_EUSAGE,
+                                   "%s: 'shards' leaves none of the %" PRId64 " records of %s",
+                                   af_data_source_loc(at, run_path, s->line), n, s->path);
 }
 
 af_status af_record_pick_open(af_record_pick *out, const af_data_source *s, const char *run_path,
@@ -51,7 +72,7 @@ af_status af_record_pick_open(af_record_pick *out, const af_data_source *s, cons
     int64_t n = INT64_MAX;
     *out = (af_record_pick){.to = n, .take = -1, .seed = s->seed};
     if (!s->slice.given && !s->max_samples && !needs_count(s))
-        return AF_OK;
+        return take_shard(out, s, run_path, err);
     if (needs_count(s) || s->slice.given) {
         n = 0;
         for (int i = 0; i < count; i++) {
@@ -64,6 +85,9 @@ af_status af_record_pick_open(af_record_pick *out, const af_data_source *s, cons
     if (s->slice.given && out->from >= out->to)
         return af_fail(err, AF_EUSAGE, "%s: split takes none of the %" PRId64 " records of %s",
                        af_data_source_loc(at, run_path, s->split_line), n, s->path);
+    const af_status st = take_shard(out, s, run_path, err);
+    if (st != AF_OK)
+        return st;
     if (s->num_samples)
         out->take = s->num_samples;
     else if (s->weight != 1)
@@ -124,6 +148,7 @@ int64_t af_record_pick_times(const af_record_pick *p, int64_t i)
         return 0;
     if (p->take < 0)
         return 1;
-    const int64_t n = p->to - p->from;
-    return p->take / n + (af_permute(p->seed, PICK_STREAM, n, i - p->from) < p->take % n);
+    const int64_t n = p->to - p->from,
+                  at = af_permute(p->seed, PICK_STREAM, n, i - p->from) - p->first;
+    return p->take / n + (at >= 0 && at < p->take % n);
 }

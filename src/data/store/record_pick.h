@@ -8,6 +8,7 @@
 typedef struct af_record_pick {
     int64_t from, to; /* of all records of the dataset, in file order */
     int64_t take;     /* so many of them by chance; -1 = all */
+    int64_t first;    /* from here on in their random order */
     uint64_t seed;
 } af_record_pick;
 

@@ -393,10 +393,19 @@ static void get_shared(af_config_source *s, af_hf_config *c, const json_t *root)
 }
 
 /* Ling 2 is of type bailing_moe as Ling 1 is: the class tells them apart. */
-static const af_family *family_of(af_hf_config *c, const char *architecture)
+static const af_family *family_of(af_config_source *s, af_hf_config *c, const char *architecture)
 {
     if (strcmp(c->model_type, "bailing_moe") == 0 && strncmp(architecture, "BailingMoeV2", 12) == 0)
         c->model_type = "bailing_moe_v2";
+    if (strcmp(c->model_type, "deepseek_v2") == 0 && !af_config_bool(s, "use_mla", true))
+        c->model_type = "deepseek";
+    if (strcmp(c->model_type, "minicpmv") == 0 || strcmp(c->model_type, "minicpmo") == 0) {
+        const double version = af_config_num(s, "version", 0);
+        c->model_type = version == 2.6   ? "minicpmv2_6"
+                        : version == 4   ? "minicpmv4"
+                        : version == 4.5 ? "minicpmv4_5"
+                                         : c->model_type;
+    }
     return af_family_find(c->model_type);
 }
 
@@ -426,7 +435,7 @@ static af_status read_object(af_hf_config *c, const json_t *root, const char *na
         return causal;
     const json_t *arch = json_object_get(root, "architectures");
     const char *first = json_string_value(json_array_get(arch, 0));
-    const af_family *f = family_of(c, first ? first : "");
+    const af_family *f = family_of(&s, c, first ? first : "");
     s.alias = f->alias;
     c->nested = text || (f->whole && strcmp(f->model_type, c->model_type) == 0);
     const char *whole = json_string_value(json_object_get(root, "model_type"));

@@ -110,6 +110,7 @@ typedef struct af_hf_config {
     const char *hidden_act; /* "silu", "gelu_pytorch_tanh", ... */
     int64_t max_position_embeddings;
     double rms_norm_eps; /* also layer_norm_eps / layer_norm_epsilon */
+    double post_norm_eps; /* of norms on the outputs of blocks; 0 = the same (muse_glimmer) */
     double initializer_range;
     bool tie_word_embeddings, attention_bias, mlp_bias;
     bool attention_out_bias; /* attention_bias when absent */

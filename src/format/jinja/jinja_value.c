@@ -1,11 +1,12 @@
 /* jinja_value.c - making values: strings, lists, generators; the latched failure and the limits of
  * a rendering. */
+#define _GNU_SOURCE /* pthread_getattr_default_np */
 #include "format/jinja/jinja.h"
 
 #include "base/hash.h"
 
+#include <pthread.h>
 #include <stdarg.h>
-#include <sys/resource.h>
 
 static af_jval latch(af_jinja *j, const char *fmt, va_list ap)
 {
@@ -66,12 +67,16 @@ bool af_jstep(af_jinja *j, uint64_t steps)
     return !j->failed;
 }
 
-/* Half of the stack that the system gives a thread. */
+/* Half of the stack that a thread has. */
 static uint64_t stack_half(void)
 {
-    struct rlimit r;
-    const bool known = getrlimit(RLIMIT_STACK, &r) == 0 && r.rlim_cur != RLIM_INFINITY;
-    return (known ? AF_MIN((uint64_t)r.rlim_cur, UINT64_C(8) << 20) : UINT64_C(2) << 20) / 2;
+    pthread_attr_t attr;
+    size_t size = 0;
+    if (pthread_getattr_default_np(&attr) == 0) {
+        pthread_attr_getstacksize(&attr, &size);
+        pthread_attr_destroy(&attr);
+    }
+    return (size ? AF_MIN((uint64_t)size, UINT64_C(8) << 20) : UINT64_C(2) << 20) / 2;
 }
 
 bool af_jenter(af_jinja *j)

@@ -1,10 +1,11 @@
-/* token_edit.c - see token_edit.h. tokenizer.json is changed in its list of added tokens only: the
- * rest of its bytes stays as it is. */
+/* token_edit.c - see token_edit.h. tokenizer.json is changed in its list of added tokens, and where
+ * a token gets another text, in its vocabulary: the rest of its bytes stays as it is. */
 #include "format/tokenizer/token_edit.h"
 
 #include "base/buf.h"
 #include "base/file.h"
 #include "format/config/hf_config.h"
+#include "format/text/json_edit.h"
 #include "format/text/json_text.h"
 #include "format/tokenizer/tokenizer.h"
 #include "format/tokenizer/tokenizer_make.h"
@@ -145,107 +146,6 @@ af_status af_token_edits_clone(af_token_edit **out, int *n, af_arena *arena, con
                                               : af_fail_nomem(err, "the new tokens", strlen(eos));
 }
 
-/* ---- JSON files ----
- *
- * Values are replaced in the text, key by key: the files have numbers that no parser of ours keeps
- * (model_max_length is 10^30), and what is not changed stays byte for byte. */
-
-/* After the string that begins at text[i]. */
-static uint64_t skip_string(const char *text, uint64_t len, uint64_t i)
-{
-    for (i++; i < len && text[i] != '"'; i++)
-        i += text[i] == '\\';
-    return i + 1;
-}
-
-/* The bytes [from, to) of the value of a key of the outermost object. */
-static bool find_value(const char *text, uint64_t len, const char *key, uint64_t *from,
-                       uint64_t *to)
-{
-    const size_t n = strlen(key);
-    int depth = 0;
-    bool found = false;
-    for (uint64_t i = 0; i < len; i++) {
-        const char c = text[i];
-        if (c == '"') {
-            const uint64_t end = skip_string(text, len, i);
-            const bool match = depth == 1 && end - i == n + 2 && !memcmp(text + i + 1, key, n);
-            i = end - 1;
-            uint64_t next = end;
-            while (next < len && strchr(" \t\r\n", text[next]))
-                next++;
-            if (match && !found && next < len && text[next] == ':') {
-                found = true;
-                *from = i = next;
-                ++*from;
-            }
-            continue;
-        }
-        const bool closes = c == ']' || c == '}';
-        if (found && depth == 1 && (c == ',' || closes)) {
-            *to = i;
-            return true;
-        }
-        depth += (c == '[' || c == '{') - closes;
-    }
-    return false;
-}
-
-/* A file that is being changed. */
-typedef struct document {
-    char *text;
-    uint64_t len;
-    bool bad; /* out of memory, or no object */
-} document;
-
-static json_t *get(const document *d, const char *key)
-{
-    uint64_t from = 0, to = 0;
-    return find_value(d->text, d->len, key, &from, &to)
-               ? af_json_load(d->text + from, to - from, JSON_DECODE_ANY, NULL)
-               : NULL;
-}
-
-static bool is_empty(const char *inside, uint64_t len)
-{
-    uint64_t i = 0;
-    while (i < len && strchr(" \t\r\n", inside[i]))
-        i++;
-    return i < len && inside[i] == '}';
-}
-
-/* Takes the value. */
-static void set(document *d, const char *key, json_t *value)
-{
-    uint64_t from = 0, to = 0;
-    const bool has = find_value(d->text, d->len, key, &from, &to);
-    const char *brace = memchr(d->text, '{', d->len);
-    char *made = value ? af_json_dump(value, JSON_ENCODE_ANY | JSON_INDENT(2)) : NULL;
-    af_buf b = {0};
-    if (!has)
-        from = to = brace ? (uint64_t)(brace - d->text) + 1 : 0;
-    af_buf_add(&b, d->text, from);
-    if (has)
-        af_buf_printf(&b, " %s", made ? made : "");
-    else
-        af_buf_printf(&b, "\n  \"%s\": %s%s", key, made ? made : "",
-                      is_empty(d->text + from, d->len - from) ? "" : ",");
-    /* the space before the next key or the end of the object */
-    while (has && to > from && strchr(" \t\r\n", d->text[to - 1]))
-        to--;
-    af_buf_add(&b, d->text + to, d->len - to);
-    d->bad |= !brace || !made || b.bad;
-    if (!d->bad) {
-        free(d->text);
-        d->text = b.data;
-        d->len = b.len;
-        b = (af_buf){0};
-    }
-    af_buf_clear(&b);
-    free(made);
-    json_decref(value);
-}
-
 /* An entry of added_tokens, or of added_tokens_decoder when it has no id. */
 static json_t *entry_json(const af_token_edit *e, int64_t id)
 {
@@ -268,6 +168,7 @@ typedef struct editor {
     const int64_t *id; /* by edit */
     int64_t vocab;
     af_error *err;
+    const char *old; /* of a token that gets another text: what it was */
 } editor;
 
 /* ---- tokenizer.json ---- */
@@ -292,26 +193,26 @@ static json_t *added_list(const editor *ed, json_t *list)
     return list;
 }
 
-static void edit_tokenizer(const editor *ed, document *d, const char *file)
+static void edit_tokenizer(const editor *ed, af_json_text *d, const char *file)
 {
-    json_t *list = get(d, "added_tokens");
+    json_t *list = af_json_text_get(d, "added_tokens");
     (void)file;
-    set(d, "added_tokens", added_list(ed, list ? list : json_array()));
+    af_json_text_set(d, "added_tokens", added_list(ed, list ? list : json_array()));
 }
 
 /* ---- the other files ---- */
 
 /* tokenizer_config.json and special_tokens_map.json */
-static void edit_names(const editor *ed, document *d, const char *file)
+static void edit_names(const editor *ed, af_json_text *d, const char *file)
 {
-    json_t *decoder = get(d, "added_tokens_decoder"), *listed = json_array();
+    json_t *decoder = af_json_text_get(d, "added_tokens_decoder"), *listed = json_array();
     (void)file;
     for (int i = 0; i < ed->n; i++) {
         const af_token_edit *e = &ed->edit[i];
         char key[24];
         snprintf(key, sizeof key, "%" PRId64, ed->id[i]);
         if (e->name)
-            set(d, e->name, json_string(e->text));
+            af_json_text_set(d, e->name, json_string(e->text));
         if (e->listed)
             json_array_append_new(listed, json_string(e->text));
         json_t *entry = entry_json(e, -1);
@@ -320,10 +221,12 @@ static void edit_names(const editor *ed, document *d, const char *file)
         json_object_set_new(decoder, key, entry);
     }
     if (json_is_object(decoder))
-        set(d, "added_tokens_decoder", json_incref(decoder));
+        af_json_text_set(d, "added_tokens_decoder", json_incref(decoder));
     if (json_array_size(listed)) {
-        json_t *extra = get(d, "extra_special_tokens"); /* what transformers 5 calls them */
-        set(d, json_is_array(extra) ? "extra_special_tokens" : "additional_special_tokens",
+        json_t *extra =
+            af_json_text_get(d, "extra_special_tokens"); /* what transformers 5 calls them */
+        af_json_text_set(
+            d, json_is_array(extra) ? "extra_special_tokens" : "additional_special_tokens",
             json_incref(listed));
         json_decref(extra);
     }
@@ -332,10 +235,12 @@ static void edit_names(const editor *ed, document *d, const char *file)
 }
 
 /* Tokens are keys here. */
-static void edit_added(const editor *ed, document *d, const char *file)
+static void edit_added(const editor *ed, af_json_text *d, const char *file)
 {
     json_t *o = af_json_load(d->text, d->len, JSON_ALLOW_NUL, NULL);
     (void)file;
+    if (ed->old)
+        json_object_del(o, ed->old);
     for (int i = 0; i < ed->n; i++)
         json_object_set_new(o, ed->edit[i].text, json_integer(ed->id[i]));
     char *text = json_is_object(o) ? af_json_dump(o, JSON_INDENT(2)) : NULL;
@@ -361,14 +266,14 @@ static json_t *ends(int64_t id, const json_t *old)
     return list;
 }
 
-static void edit_ids(const editor *ed, document *d, const char *file)
+static void edit_ids(const editor *ed, af_json_text *d, const char *file)
 {
     static const char *const names[] = {"bos_token", "eos_token", "pad_token"};
     const bool model = strcmp(file, "config.json") == 0;
     const char *part = NULL;
     json_t *inner = NULL; /* what the config of a multimodal model has for its text part */
     for (const char *const *key = af_config_parts; *key && model && !inner; key++)
-        inner = get(d, part = *key);
+        inner = af_json_text_get(d, part = *key);
     json_t *text = inner ? af_config_own(inner) : NULL;
     for (int i = 0; i < ed->n; i++)
         for (size_t k = 0; k < AF_LEN(names) && ed->edit[i].name; k++) {
@@ -376,8 +281,9 @@ static void edit_ids(const editor *ed, document *d, const char *file)
             if (strcmp(names[k], ed->edit[i].name) != 0)
                 continue;
             snprintf(key, sizeof key, "%s_id", names[k]);
-            json_t *old = get(d, key);
-            set(d, key, k == 1 && !model ? ends(ed->id[i], old) : json_integer(ed->id[i]));
+            json_t *old = af_json_text_get(d, key);
+            af_json_text_set(d, key,
+                             k == 1 && !model ? ends(ed->id[i], old) : json_integer(ed->id[i]));
             if (json_object_get(text, key))
                 json_object_set_new(text, key, json_integer(ed->id[i]));
             json_decref(old);
@@ -385,16 +291,16 @@ static void edit_ids(const editor *ed, document *d, const char *file)
     if (model && ed->vocab && text)
         json_object_set_new(text, "vocab_size", json_integer(ed->vocab));
     else if (model && ed->vocab)
-        set(d, "vocab_size", json_integer(ed->vocab));
+        af_json_text_set(d, "vocab_size", json_integer(ed->vocab));
     if (inner)
-        set(d, part, inner);
+        af_json_text_set(d, part, inner);
 }
 
 static af_status edit_file(const editor *ed, const char *file, bool create,
-                           void (*change)(const editor *ed, document *d, const char *file))
+                           void (*change)(const editor *ed, af_json_text *d, const char *file))
 {
     af_status st = AF_OK;
-    document d = {0};
+    af_json_text d = {0};
     char *path = af_path_join(ed->dir, file);
     if (!path)
         return af_fail_nomem(ed->err, "a path", strlen(ed->dir));
@@ -455,7 +361,7 @@ af_status af_token_edits_write(const char *dir, const af_token_edit *edit, int n
 {
     af_status st = AF_OK;
     int64_t *id = af_calloc((uint64_t)AF_MAX(n, 1), sizeof *id);
-    const editor ed = {dir, edit, n, id, vocab, err};
+    const editor ed = {dir, edit, n, id, vocab, err, NULL};
     if (!id)
         AF_TRY(af_fail_nomem(err, "the new tokens", (uint64_t)n * sizeof *id));
     AF_TRY(find_ids(id, dir, edit, n, err));
@@ -471,5 +377,142 @@ af_status af_token_edits_write(const char *dir, const af_token_edit *edit, int n
     AF_TRY(edit_file(&ed, "config.json", false, edit_ids));
 done:
     free(id);
+    return st;
+}
+
+af_status af_token_ids_align(const char *dir, af_error *err)
+{
+    af_status st = AF_OK;
+    af_tokenizer *t = NULL;
+    AF_TRY(af_tokenizer_open(&t, dir, err));
+    const af_token_edit named[] = {{.name = "bos_token", .text = af_tokenizer_bos_text(t)},
+                                   {.name = "eos_token", .text = af_tokenizer_eos_text(t)},
+                                   {.name = "pad_token", .text = af_tokenizer_pad_text(t)}};
+    af_token_edit edit[AF_LEN(named)];
+    int64_t id[AF_LEN(named)];
+    editor ed = {.dir = dir, .edit = edit, .id = id, .err = err};
+    for (size_t i = 0; i < AF_LEN(named); i++)
+        if (named[i].text && *named[i].text) {
+            edit[ed.n] = named[i];
+            id[ed.n] = af_tokenizer_id(t, named[i].text, strlen(named[i].text));
+            ed.n += id[ed.n] >= 0;
+        }
+    AF_TRY(edit_file(&ed, "generation_config.json", false, edit_ids));
+    AF_TRY(edit_file(&ed, "config.json", false, edit_ids));
+done:
+    af_tokenizer_close(t);
+    return st;
+}
+
+/* ---- another text for a token ---- */
+
+/* Its key in the map of the vocabulary, where it has one. */
+static void rename_key(af_json_text *d, const char *old, const char *text)
+{
+    uint64_t model = 0, vocab = 0, at = 0, end = 0;
+    json_t *a = json_string(old), *b = json_string(text);
+    char *was = af_json_dump(a, JSON_ENCODE_ANY), *now = af_json_dump(b, JSON_ENCODE_ANY);
+    const size_t n = was ? strlen(was) : 0;
+    af_buf made = {0};
+    d->bad |= !was || !now;
+    if (!d->bad && af_json_find(d->text, d->len, "model", &model, &end) &&
+        af_json_find(d->text + model, end - model, "vocab", &vocab, &end)) {
+        was[n - 1] = '\0'; /* without its quotes */
+        if (af_json_find(d->text + model + vocab, end - vocab, was + 1, &at, &end)) {
+            at += model + vocab - 1; /* the colon */
+            while (strchr(" \t\r\n", d->text[at - 1]))
+                at--;
+            af_buf_add(&made, d->text, at - n);
+            af_buf_str(&made, now);
+            af_buf_add(&made, d->text + at, d->len - at);
+            d->bad |= made.bad;
+        }
+    }
+    if (made.data && !d->bad) {
+        free(d->text);
+        d->text = made.data;
+        d->len = made.len;
+        made = (af_buf){0};
+    }
+    af_buf_clear(&made);
+    free(was);
+    free(now);
+    json_decref(a);
+    json_decref(b);
+}
+
+static void rename_added(const editor *ed, af_json_text *d, const char *file)
+{
+    json_t *list = af_json_text_get(d, "added_tokens"), *o;
+    size_t i;
+    (void)file;
+    json_array_foreach(list, i, o)
+    {
+        if (json_integer_value(json_object_get(o, "id")) == ed->id[0])
+            json_object_set_new(o, "content", json_string(ed->edit[0].text));
+    }
+    if (list)
+        af_json_text_set(d, "added_tokens", list);
+    if (!d->bad)
+        rename_key(d, ed->old, ed->edit[0].text);
+}
+
+static void rename_in_config(const editor *ed, af_json_text *d, const char *file)
+{
+    json_t *decoder = af_json_text_get(d, "added_tokens_decoder");
+    char key[24];
+    (void)file;
+    snprintf(key, sizeof key, "%" PRId64, ed->id[0]);
+    json_t *o = json_object_get(decoder, key);
+    if (o)
+        json_object_set_new(o, "content", json_string(ed->edit[0].text));
+    if (o)
+        af_json_text_set(d, "added_tokens_decoder", json_incref(decoder));
+    json_decref(decoder);
+}
+
+/* Opens the folder's tokenizer again, and compares. */
+static af_status check_text(const char *dir, int64_t id, const char *text, af_error *err)
+{
+    af_tokenizer *t = NULL;
+    af_status st = af_tokenizer_open(&t, dir, err);
+    if (st == AF_OK && af_tokenizer_id(t, text, strlen(text)) != id)
+        st = af_fail(err, AF_EUNSUPPORTED, "the vocabulary of '%s' is not a map of tokens", dir);
+    af_tokenizer_close(t);
+    return st;
+}
+
+af_status af_token_rename(const char *dir, int64_t id, const char *text, af_error *err)
+{
+    af_status st = AF_OK;
+    af_tokenizer *t = NULL;
+    char *old = NULL;
+    AF_TRY(af_tokenizer_open(&t, dir, err));
+    const bool is_added = id >= 0 && id < t->added_at_count && t->added_at[id] >= 0;
+    const int64_t other = af_tokenizer_id(t, text, strlen(text));
+    if (other == id)
+        goto done;
+    if (!is_added || other >= 0)
+        AF_TRY(other >= 0
+                   ? af_fail(err, AF_EUSAGE, "the tokenizer has '%s' already: it is %" PRId64, text,
+                             other)
+                   : af_fail(err, AF_EUSAGE,
+                             "token %" PRId64 " is not one of the added tokens of the tokenizer",
+                             id));
+    const af_str content = t->added[t->added_at[id]].content;
+    old = af_strndup(content.s, content.n);
+    const af_token_edit edit = {.text = text};
+    const editor ed = {dir, &edit, 1, &id, 0, err, old};
+    if (!old)
+        AF_TRY(af_fail_nomem(err, "a token", content.n));
+    if (af_tokenizer_can_make(dir))
+        AF_TRY(write_made(dir, err));
+    AF_TRY(edit_file(&ed, "tokenizer.json", false, rename_added));
+    AF_TRY(edit_file(&ed, "tokenizer_config.json", false, rename_in_config));
+    AF_TRY(edit_file(&ed, "added_tokens.json", false, edit_added));
+    st = check_text(dir, id, text, err);
+done:
+    free(old);
+    af_tokenizer_close(t);
     return st;
 }

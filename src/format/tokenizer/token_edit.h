@@ -39,4 +39,10 @@ AF_CHECKED af_status af_token_edits_clone(af_token_edit **out, int *n, af_arena 
  * generation_config.json. `vocab` > 0: config.json gets this vocab_size. */
 AF_CHECKED af_status af_token_edits_write(const char *dir, const af_token_edit *edit, int n,
                                           int64_t vocab, af_error *err);
+/* Another text for one of the added tokens of a folder's tokenizer, by its id, as Axolotl's
+ * added_tokens_overrides does it. */
+AF_CHECKED af_status af_token_rename(const char *dir, int64_t id, const char *text, af_error *err);
+/* The ids of bos, eos and pad in config.json and generation_config.json of a folder become those of
+ * its tokenizer, as transformers' Trainer aligns them. */
+AF_CHECKED af_status af_token_ids_align(const char *dir, af_error *err);
 #endif

@@ -156,6 +156,7 @@ typedef enum af_slot {
     AF_SLOT_PER_LAYER_MODEL_PROJ,
     AF_SLOT_PROJECT_IN, /* [D][P], [P][D]: from the width of the embedding, and back (opt-350m) */
     AF_SLOT_PROJECT_OUT,
+    AF_SLOT_HEAD_DENSE, /* [D][D]: before the head (modernbert-decoder) */
     AF_SLOT_LAYER_COUNT,
     AF_SLOT_EMBED = AF_SLOT_LAYER_COUNT,
     AF_SLOT_EMBED_NORM, /* [D]: on the embedding (bloom) */
@@ -165,6 +166,7 @@ typedef enum af_slot {
     AF_SLOT_PER_LAYER_MODEL_NORM,
     AF_SLOT_FINAL_NORM,
     AF_SLOT_FINAL_NORM_BIAS,
+    AF_SLOT_HEAD_NORM, /* after that, and its activation */
     AF_SLOT_HEAD, /* absent when tied */
     AF_SLOT_HEAD_BIAS,
     AF_SLOT_SCORE, /* [labels][D]: in place of the head, in a model that classifies */
@@ -224,15 +226,20 @@ typedef struct af_arch {
     bool post_experts_norm; /* on the outputs of mixtures alone; other layers may store theirs */
     bool norm_by_mixer;     /* both: after attention and its MLP, before what is not attention */
     bool norm_plus_one;     /* weights are stored as w, used as 1 + w */
+    bool final_norm_whole;  /* but for the last norm's, which is used as it is */
     bool layer_norm;        /* LayerNorm instead of RMSNorm */
     bool norm_bias;         /* LayerNorms have biases */
     bool norm_bare;         /* norms have no weights */
+    bool half_norms;        /* an MLP alone has the norm that it has elsewhere (nemotron-nas) */
+    bool no_first_norm;     /* the first layer has none before attention */
     bool embed_norm;        /* a norm on the embedding */
+    bool embed_norm_inside; /* without weights, as a part of the embedding itself */
     bool sub_norms;         /* norms of what the last linears of attention and MLP read */
     bool parallel;          /* attention and MLP read the same norm and are added together */
     bool plain_mlp;         /* no gate, of experts neither */
     bool mlp_bias;          /* always; otherwise by mlp_bias of the config */
     bool head_bias;
+    bool head_dense; /* the head reads a linear, an activation and a norm of the last norm */
     bool rope_pairs; /* dimension 2i is rotated with 2i+1, not i with i + d/2 */
     af_bias_rule bias;
     bool fused_qkv, fused_gate_up; /* qkv_proj, gate_up_proj are single tensors on disk */
@@ -243,6 +250,7 @@ typedef struct af_arch {
     bool positions;       /* learned vectors of positions instead of a rotation */
     int positions_from;   /* the row of the first position */
     bool qk_norm;         /* on q and k, before the rotation */
+    bool qk_norm_bare;    /* the same without weights */
     bool qk_norm_config;  /* by use_qk_norm of the config */
     bool qk_norm_row;     /* over the whole row instead of per head */
     bool qk_norm_heads;   /* LayerNorms with weights [heads][head_dim] (cohere) */
@@ -343,6 +351,7 @@ typedef enum af_group {
     AF_GROUP_PER_LAYER_MODEL, /* per_layer_model_projection */
     AF_GROUP_PROJECT_IN,      /* opt-350m */
     AF_GROUP_PROJECT_OUT,
+    AF_GROUP_HEAD_DENSE,
     AF_GROUP_LAUREL_LEFT, /* gemma3n */
     AF_GROUP_LAUREL_RIGHT,
     AF_GROUP_ALTUP_ROUTER,
@@ -497,6 +506,7 @@ typedef struct af_model_spec {
     bool round_weights;  /* of those, to -1, 0 or 1 times their mean, as they are trained */
     bool parallel_norms; /* attention and MLP have a norm each of the same residual */
     double final_eps;    /* of the last norm */
+    double post_eps;     /* of norms on outputs; 0 = eps */
     double eps, attn_scale, attn_softcap, logit_softcap;
     double alibi;       /* ALiBi: the exponent slopes go down to; 0 = none */
     int alibi_kind;     /* af_alibi_kind */
@@ -538,6 +548,12 @@ typedef struct af_model_spec {
     af_arena arena; /* owns the lists; rope factors are borrowed from the config */
 } af_model_spec;
 
+/* The norm that a layer begins with. */
+static inline af_slot af_first_norm_slot(const af_model_spec *s, int layer)
+{
+    return s->arch->half_norms && s->layer[layer].mixer == AF_MIXER_NONE ? AF_SLOT_MLP_NORM
+                                                                         : AF_SLOT_ATTN_NORM;
+}
 /* Whether other layers have a module of the same weight. */
 bool af_module_is_shared(const af_model_spec *s, int module);
 

@@ -61,7 +61,7 @@ int af_list_tensor(af_lister *l, af_slot slot, int layer, int ndim, int64_t a, i
     if (layer < 0) {
         s->outer[slot] = i;
         t->name = hf;
-        t->gguf = gguf;
+        t->gguf = gguf ? gguf : "";
         return i;
     }
     s->layer[layer].tensor[slot] = i;
@@ -224,7 +224,9 @@ void af_list_outer_linear(af_lister *l, af_group group, af_slot slot, int64_t ou
     af_list_linear(l, 0, group, slot, out, in, -1);
     af_module_spec *m = &s->module[s->modules - 1];
     af_tensor_spec *t = &s->tensor[m->weight];
-    const char *stem = s->arch->stem ? s->arch->stem : "model.",
+    const char *stem = slot == AF_SLOT_HEAD_DENSE ? ""
+                       : s->arch->stem            ? s->arch->stem
+                                                  : "model.",
                *gguf = af_slot_gguf_name(s->arch, slot);
     char name[256];
     m->layer = t->layer = -1;
@@ -244,8 +246,8 @@ static void list_layer(af_lister *l, int i)
     const bool attention = ls->mixer == AF_MIXER_ATTENTION;
     const bool before = a->pre_norm && !(a->norm_by_mixer && attention),
                after = a->post_norm && !(a->norm_by_mixer && !attention);
-    if (before && ls->mixer != AF_MIXER_SHARED)
-        af_list_norm(l, AF_SLOT_ATTN_NORM, AF_SLOT_ATTN_NORM_BIAS, i);
+    if (before && ls->mixer != AF_MIXER_SHARED && !(a->no_first_norm && i == 0))
+        af_list_norm(l, af_first_norm_slot(l->s, i), AF_SLOT_ATTN_NORM_BIAS, i);
     af_list_norm_gate(l, i, false);
     mixers[ls->mixer](l, i);
     if (after)
@@ -270,6 +272,10 @@ static void list_end(af_lister *l)
     af_model_spec *s = l->s;
     if (!s->no_final_norm)
         af_list_norm(l, AF_SLOT_FINAL_NORM, AF_SLOT_FINAL_NORM_BIAS, -1);
+    if (s->arch->head_dense) {
+        af_list_outer_linear(l, AF_GROUP_HEAD_DENSE, AF_SLOT_HEAD_DENSE, s->width, s->width);
+        af_list_norm(l, AF_SLOT_HEAD_NORM, -1, -1);
+    }
     if (s->labels) {
         s->head = af_list_tensor(l, AF_SLOT_SCORE, -1, 2, s->labels, s->embed_width, 1);
         return;

@@ -31,6 +31,11 @@ const af_arch_place *af_arch_place_in(const char *whole)
                   {"instructblipvideo", CAUSAL},
                   {"internvl_chat", CAUSAL}, /* code in repositories */
                   {"kimi_vl", CAUSAL},
+                  {"minicpmv", LLM},
+                  {"minicpmo", LLM},
+                  {"dots_ocr", ALONE},
+                  {"phi3_v", ALONE},
+                  {"deepseek_vl_v2", ALONE}, /* DeepSeek-OCR */
                   {"ovis", LLM},
                   {"idefics2", TEXT},
                   {"idefics3", TEXT},

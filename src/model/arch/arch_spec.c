@@ -135,7 +135,7 @@ static void fill_numbers(af_model_spec *s, const af_hf_config *c)
     const bool given = a->multipliers && c->attention_multiplier > 0;
     s->attn_scale = given ? c->attention_multiplier : 1 / sqrt(q);
     s->embed_scale = s->residual_scale = s->logit_scale = 1;
-    s->embed_scales = a->scale_embedding;
+    s->embed_scales = a->scale_embedding || a->embed_norm_inside;
     if (a->scale_embedding)
         s->embed_scale = (double)(float)sqrt((double)c->hidden_size);
     if (a->multipliers) {

@@ -65,7 +65,7 @@ void af_list_attention(af_lister *l, int i)
     const bool o = a->bias == AF_BIAS_APART ? l->c->attention_out_bias
                                             : a->bias == AF_BIAS_CONFIG && l->c->attention_bias;
     list_qkv(l, i, qkv);
-    if (!a->norm_bare && (a->qk_norm || (a->qk_norm_config && l->c->qk_norm))) {
+    if (a->qk_norm || (a->qk_norm_config && l->c->qk_norm)) {
         list_qk_norm(l, AF_SLOT_Q_NORM, AF_SLOT_Q_NORM_BIAS, i, ls->heads);
         if (ls->kv_from == i)
             list_qk_norm(l, AF_SLOT_K_NORM, AF_SLOT_K_NORM_BIAS, i, ls->kv_heads);

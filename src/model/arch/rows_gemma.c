@@ -115,6 +115,15 @@ static af_status gemma3n_fill(af_model_spec *s, const af_hf_config *c, af_error 
     return share_kv(s, c, s->layers - (int)AF_MIN(c->per_layer.kv_shared, s->layers), err);
 }
 
+static af_status muse_glimmer_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    (void)err;
+    s->attn_scale *= c->attention_multiplier;
+    s->logit_scale = s->labels ? 1 : c->logit_scale;
+    s->post_eps = c->post_norm_eps;
+    return AF_OK;
+}
+
 #define GEMMA4                                                                                     \
     .gguf = "gemma4", .pre_norm = true, .post_norm = true, .bias = AF_BIAS_CONFIG,                 \
     .qk_norm = true, .value_norm = true, .layer_scale = true, .scale_embedding = true,             \
@@ -178,5 +187,17 @@ const af_arch af_rows_gemma[] = {
      .scale_embedding = true,
      .logit_cap = true,
      .fill = gemma3n_fill},
+    {.model_type = "muse_glimmer_text",
+     .pre_norm = true,
+     .post_norm = true,
+     .bias = AF_BIAS_CONFIG,
+     .norm_plus_one = true,
+     .final_norm_whole = true,
+     .embed_norm_inside = true,
+     .qk_norm_bare = true,
+     .attn_gate_apart = true,
+     .logit_cap = true,
+     .names = (const af_slot_name[]){{AF_SLOT_ATTN_GATE, "self_attn.gate_proj.weight", NULL}, {0}},
+     .fill = muse_glimmer_fill},
     {0},
 };

@@ -236,7 +236,49 @@ static af_status gpt_neo_fill(af_model_spec *s, const af_hf_config *c, af_error 
     return learned_fill(s, c, err);
 }
 
+static const af_slot_name modernbert_names[] = {
+    {AF_SLOT_EMBED, "model.embeddings.tok_embeddings.weight", NULL},
+    {AF_SLOT_EMBED_NORM, "model.embeddings.norm.weight", NULL},
+    {AF_SLOT_ATTN_NORM, "attn_norm.weight", NULL},
+    {AF_SLOT_Q, "attn.q_proj.weight", NULL},
+    {AF_SLOT_Q_BIAS, "attn.q_proj.bias", NULL},
+    {AF_SLOT_K, "attn.k_proj.weight", NULL},
+    {AF_SLOT_K_BIAS, "attn.k_proj.bias", NULL},
+    {AF_SLOT_V, "attn.v_proj.weight", NULL},
+    {AF_SLOT_V_BIAS, "attn.v_proj.bias", NULL},
+    {AF_SLOT_O, "attn.Wo.weight", NULL},
+    {AF_SLOT_O_BIAS, "attn.Wo.bias", NULL},
+    {AF_SLOT_MLP_NORM, "mlp_norm.weight", NULL},
+    {AF_SLOT_GATE_UP, "mlp.Wi.weight", NULL},
+    {AF_SLOT_DOWN, "mlp.Wo.weight", NULL},
+    {AF_SLOT_FINAL_NORM, "model.final_norm.weight", NULL},
+    {AF_SLOT_HEAD, "decoder.weight", NULL},
+    {AF_SLOT_HEAD_BIAS, "decoder.bias", NULL},
+    {0},
+};
+
+/* Its classifiers have a linear and a norm of their own before the scores, which no language model
+ * has. */
+static af_status modernbert_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    if (s->labels)
+        return af_fail(err, AF_EUNSUPPORTED, "classification with '%s' is not supported",
+                       c->model_type);
+    return AF_OK;
+}
+
 const af_arch af_rows_older[] = {
+    {.model_type = "modernbert-decoder",
+     .pre_norm = true,
+     .no_first_norm = true,
+     .bias = AF_BIAS_CONFIG,
+     .layer_norm = true,
+     .embed_norm = true,
+     .fused_gate_up = true,
+     .head_dense = true,
+     .head_bias = true,
+     .names = modernbert_names,
+     .fill = modernbert_fill},
     {.model_type = "gpt2",
      .gguf = "gpt2",
      .pre_norm = true,

@@ -67,7 +67,28 @@ static af_status baichuan_fill(af_model_spec *s, const af_hf_config *c, af_error
     return AF_OK;
 }
 
+static af_status nas_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    (void)err;
+    for (int i = 0; i < s->layers; i++) {
+        af_layer_spec *l = &s->layer[i];
+        const int64_t kv = c->per_layer.kv_heads[i], ffn = c->per_layer.ffn[i];
+        l->kv_heads = (int)kv;
+        l->ffn = ffn;
+        if (!kv)
+            l->mixer = AF_MIXER_NONE;
+        if (!ffn)
+            l->mlp = AF_MLP_NONE;
+    }
+    return AF_OK;
+}
+
 const af_arch af_rows_remote[] = {
+    {.model_type = "nemotron-nas", /* llama, less what blocks lack */
+     .pre_norm = true,
+     .bias = AF_BIAS_CONFIG,
+     .half_norms = true,
+     .fill = nas_fill},
     {.model_type = "internlm2",
      .gguf = "internlm2",
      .pre_norm = true,

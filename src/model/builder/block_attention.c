@@ -130,7 +130,7 @@ static af_tensor *rotate(const af_forward *f, int layer, af_tensor *qkv)
     const af_model_spec *s = f->s;
     const af_layer_spec *ls = &s->layer[layer];
     const af_rope_set *set = ls->rope < 0 ? NULL : &s->rope[ls->rope];
-    const bool bare = s->qk_norm_still ? set != NULL : s->arch->norm_bare && s->arch->qk_norm;
+    const bool bare = s->qk_norm_still ? set != NULL : s->arch->qk_norm_bare;
     const double beta = set && s->arch->query_scale_still ? 0 : s->query_scale;
     af_tensor *q_norm = layer_norms(s->arch) ? NULL
                         : bare               ? af_bare_norm(f, ls->head_dim)
@@ -148,7 +148,7 @@ static af_tensor *rotate(const af_forward *f, int layer, af_tensor *qkv)
                       .k_norm = shared || !q_norm || bare ? q_norm
                                                           : af_layer_leaf(f, layer, AF_SLOT_K_NORM),
                       .norm_eps = s->eps,
-                      .norm_plus_one = s->arch->norm_plus_one,
+                      .norm_plus_one = s->arch->norm_plus_one && !bare,
                       .pairs = s->rope_pairs,
                       .query_beta = beta,
                       .query_length = s->query_scale_from,
@@ -247,7 +247,7 @@ static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
     af_tensor *qkv = experts ? af_expert_queries(f, layer, h, &chosen)
                              : ungroup(f, layer, af_project(f, layer, AF_GROUP_QKV, h));
     qkv = af_use_qkv(f, layer, h, qkv);
-    if (s->qkv_clip > 0 && !s->arch->qk_norm)
+    if (s->qkv_clip > 0 && !s->arch->qk_norm && !s->arch->qk_norm_bare)
         qkv = af_clip(f->g, qkv, s->qkv_clip);
     af_tensor *gate = s->arch->attn_gate         ? take_gates(f, layer, &qkv)
                       : s->arch->attn_gate_apart ? af_project(f, layer, AF_GROUP_ATTN_GATE, h)

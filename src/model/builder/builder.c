@@ -37,7 +37,8 @@ af_tensor *af_outer_leaf(const af_model_leaves *l, af_slot slot)
 /* A norm's weight and the bias of a LayerNorm; weight NULL = no norm. */
 typedef struct norm_leaf {
     af_tensor *w, *b;
-    double eps; /* of an RMSNorm */
+    double eps;
+    bool plus_one; /* the weight is stored as w, used as 1 + w */
 } norm_leaf;
 
 /* Ones [n] for norms that have no weights. */
@@ -51,26 +52,34 @@ static norm_leaf norm_of(const af_forward *f, int layer, af_slot slot, af_slot b
     const af_arch *a = f->s->arch;
     if (a->norm_bare && a->pre_norm && (slot != AF_SLOT_MLP_NORM || !f->s->parallel))
         return (norm_leaf){.w = af_bare_norm(f, f->s->width), .eps = f->s->eps};
-    return (norm_leaf){af_layer_leaf(f, layer, slot), af_layer_leaf(f, layer, bias), f->s->eps};
+    return (norm_leaf){af_layer_leaf(f, layer, slot), af_layer_leaf(f, layer, bias), f->s->eps,
+                       a->norm_plus_one};
 }
 
-/* The family's norm of x; w as stored, b NULL = none. */
-static af_tensor *block_norm(const af_model_spec *s, af_graph *g, af_tensor *x, af_tensor *w,
-                             af_tensor *b)
+static norm_leaf post_norm(const af_forward *f, int layer, af_slot slot)
 {
-    const bool one = s->arch->norm_plus_one;
-    if (!s->arch->layer_norm)
-        return af_rmsnorm(g, x, w, s->eps, one);
-    const int64_t D = s->width;
-    if (one) { /* in f32: 1 + w has more digits than w */
-        w = af_as_type(g, w, AF_DTYPE_F32);
-        w = af_add(g, w, af_graph_constant(g, AF_DTYPE_F32, 1, &D, 1));
+    const double own = f->s->post_eps;
+    return (norm_leaf){.w = af_layer_leaf(f, layer, slot),
+                       .eps = own > 0 ? own : f->s->eps,
+                       .plus_one = f->s->arch->norm_plus_one};
+}
+
+/* The family's norm of x; a LayerNorm without a bias has zeros. */
+static af_tensor *block_norm(const af_forward *f, af_tensor *x, norm_leaf n)
+{
+    af_graph *g = f->g;
+    if (!f->s->arch->layer_norm)
+        return af_rmsnorm(g, x, n.w, n.eps, n.plus_one);
+    const int64_t D = f->s->width;
+    if (n.plus_one) { /* in f32: 1 + w has more digits than w */
+        n.w = af_as_type(g, n.w, AF_DTYPE_F32);
+        n.w = af_add(g, n.w, af_graph_constant(g, AF_DTYPE_F32, 1, &D, 1));
     }
-    if (b)
-        b = af_as_type(g, b, af_tensor_dtype(w));
+    if (n.b)
+        n.b = af_as_type(g, n.b, af_tensor_dtype(n.w));
     else
-        b = af_graph_constant(g, af_tensor_dtype(w), 1, &D, 0);
-    return af_layernorm(g, x, w, b, s->eps);
+        n.b = af_graph_constant(g, af_tensor_dtype(n.w), 1, &D, 0);
+    return af_layernorm(g, x, n.w, n.b, n.eps);
 }
 
 af_tensor *af_times(const af_forward *f, af_tensor *x, double factor)
@@ -93,22 +102,21 @@ static af_tensor *branch_dropout(const af_forward *f, af_tensor *y, int branch)
 
 /* What a block adds to the residual, the mixer of layer branch / 2 or its MLP: under dropout,
  * normed and scaled where the family does. */
-static af_tensor *branch_end(const af_forward *f, af_tensor *y, af_tensor *post, int branch)
+static af_tensor *branch_end(const af_forward *f, af_tensor *y, norm_leaf post, int branch)
 {
     y = branch_dropout(f, y, branch);
-    if (post)
-        y = block_norm(f->s, f->g, y, post, NULL);
+    if (post.w)
+        y = block_norm(f, y, post);
     return af_times(f, y, f->s->residual_scale * or_one(f->s->layer[branch / 2].add[branch % 2]));
 }
 
 /* *x += y; the result is *x under the next norm, or *x itself where there is none. */
 static af_tensor *close_residual(const af_forward *f, af_tensor *y, norm_leaf next, af_tensor **x)
 {
-    const af_model_spec *s = f->s;
-    if (next.w && !s->arch->layer_norm)
-        return af_rmsnorm_add(f->g, y, *x, next.w, next.eps, s->arch->norm_plus_one, x);
+    if (next.w && !f->s->arch->layer_norm)
+        return af_rmsnorm_add(f->g, y, *x, next.w, next.eps, next.plus_one, x);
     *x = af_add(f->g, *x, y);
-    return next.w ? block_norm(s, f->g, *x, next.w, next.b) : *x;
+    return next.w ? block_norm(f, *x, next) : *x;
 }
 
 /* *x is a sum under its norm, and so is what it becomes. */
@@ -117,9 +125,9 @@ static af_tensor *layer_of_sums(const af_forward *f, int i, af_tensor **x)
     const af_layer_spec *ls = &f->s->layer[i];
     const norm_leaf first = norm_of(f, i, AF_SLOT_ATTN_NORM, AF_SLOT_ATTN_NORM_BIAS);
     const norm_leaf second = norm_of(f, i, AF_SLOT_MLP_NORM, AF_SLOT_MLP_NORM_BIAS);
-    af_tensor *y = branch_end(f, mixers[ls->mixer]->record(f, i, *x), NULL, 2 * i);
+    af_tensor *y = branch_end(f, mixers[ls->mixer]->record(f, i, *x), (norm_leaf){0}, 2 * i);
     *x = close_residual(f, y, first, x);
-    y = branch_end(f, mlps[ls->mlp](f, i, *x), NULL, 2 * i + 1);
+    y = branch_end(f, mlps[ls->mlp](f, i, *x), (norm_leaf){0}, 2 * i + 1);
     *x = close_residual(f, y, second, x);
     return *x;
 }
@@ -140,37 +148,38 @@ static af_tensor *layer(const af_forward *f, int i, af_tensor *h, norm_leaf next
     if (f->s->norm_after)
         return layer_of_sums(f, i, x);
     if (ls->mixer == AF_MIXER_NONE)
-        return close_residual(f, branch_end(f, mlps[ls->mlp](f, i, h), NULL, 2 * i), next, x);
+        return close_residual(f, branch_end(f, mlps[ls->mlp](f, i, h), (norm_leaf){0}, 2 * i), next,
+                              x);
     if (f->s->residual_normed)
         *x = af_times(f, h, or_one(ls->keep[0]));
     h = norm_gate(f, i, AF_GROUP_ATTN_NORM_DOWN, h);
     af_tensor *y = mixers[ls->mixer]->record(f, i, h);
-    y = branch_end(f, y, af_layer_leaf(f, i, AF_SLOT_POST_ATTN_NORM), 2 * i);
+    y = branch_end(f, y, post_norm(f, i, AF_SLOT_POST_ATTN_NORM), 2 * i);
     if (ls->mlp == AF_MLP_NONE)
         return close_residual(f, y, next, x);
     if (f->s->parallel) {
         const norm_leaf own = norm_of(f, i, AF_SLOT_MLP_NORM, AF_SLOT_MLP_NORM_BIAS);
-        af_tensor *m = own.w ? block_norm(f->s, f->g, *x, own.w, own.b) : h;
-        af_tensor *z = branch_end(f, mlps[ls->mlp](f, i, m), NULL, 2 * i + 1);
+        af_tensor *m = own.w ? block_norm(f, *x, own) : h;
+        af_tensor *z = branch_end(f, mlps[ls->mlp](f, i, m), (norm_leaf){0}, 2 * i + 1);
         return close_residual(f, af_add(f->g, y, z), next, x);
     }
     h = close_residual(f, y, norm_of(f, i, AF_SLOT_MLP_NORM, AF_SLOT_MLP_NORM_BIAS), x);
     if (f->s->residual_normed)
         *x = af_times(f, h, or_one(ls->keep[1]));
     h = norm_gate(f, i, AF_GROUP_MLP_NORM_DOWN, h);
-    y = branch_end(f, mlps[ls->mlp](f, i, h), af_layer_leaf(f, i, AF_SLOT_POST_MLP_NORM),
-                   2 * i + 1);
+    y = branch_end(f, mlps[ls->mlp](f, i, h), post_norm(f, i, AF_SLOT_POST_MLP_NORM), 2 * i + 1);
     if (!f->per_layer && !f->s->arch->layer_scale)
         return close_residual(f, y, next, x);
     *x = af_layer_end(f, i, af_add(f->g, *x, y));
-    return next.w ? block_norm(f->s, f->g, *x, next.w, next.b) : *x;
+    return next.w ? block_norm(f, *x, next) : *x;
 }
 
 static norm_leaf outer_norm(const af_forward *f, af_slot slot, af_slot bias)
 {
     if (f->s->arch->norm_bare)
         return (norm_leaf){.w = af_bare_norm(f, f->s->width), .eps = f->s->final_eps};
-    return (norm_leaf){af_outer_leaf(f->l, slot), af_outer_leaf(f->l, bias), f->s->final_eps};
+    return (norm_leaf){af_outer_leaf(f->l, slot), af_outer_leaf(f->l, bias), f->s->final_eps,
+                       f->s->arch->norm_plus_one && !f->s->arch->final_norm_whole};
 }
 
 static norm_leaf first_norm(const af_forward *f, int i)
@@ -178,7 +187,7 @@ static norm_leaf first_norm(const af_forward *f, int i)
     if (i < f->s->layers ? f->s->norm_after : f->s->no_final_norm)
         return (norm_leaf){0};
     if (i < f->s->layers)
-        return norm_of(f, i, AF_SLOT_ATTN_NORM, AF_SLOT_ATTN_NORM_BIAS);
+        return norm_of(f, i, af_first_norm_slot(f->s, i), AF_SLOT_ATTN_NORM_BIAS);
     return outer_norm(f, AF_SLOT_FINAL_NORM, AF_SLOT_FINAL_NORM_BIAS);
 }
 
@@ -193,7 +202,7 @@ static af_tensor *stream_layers(af_forward *f, af_tensor *x)
     }
     af_graph_set_block(f->g, -1);
     const norm_leaf last = first_norm(f, f->s->layers);
-    return block_norm(f->s, f->g, af_streams_close(f, &s), last.w, last.b);
+    return block_norm(f, af_streams_close(f, &s), last);
 }
 
 af_tensor *af_model_forward(af_model_leaves *l, const af_batch_inputs *in, const af_forward_opts *o)
@@ -210,7 +219,7 @@ af_tensor *af_model_forward(af_model_leaves *l, const af_batch_inputs *in, const
         x = af_dropout(g, x, f.o.embed_dropout, EMBED_STREAM);
     if (s->arch->embed_norm) {
         const norm_leaf own = outer_norm(&f, AF_SLOT_EMBED_NORM, AF_SLOT_EMBED_NORM_BIAS);
-        x = block_norm(s, g, x, own.w, own.b);
+        x = block_norm(&f, x, own);
     }
     f.embedding = x;
     f.per_layer = af_layer_inputs(&f, x);
@@ -221,12 +230,15 @@ af_tensor *af_model_forward(af_model_leaves *l, const af_batch_inputs *in, const
     f.residual = &x;
     af_graph_set_block(g, 0);
     const norm_leaf first = first_norm(&f, 0);
-    af_tensor *h = first.w ? block_norm(s, g, x, first.w, first.b) : x;
+    af_tensor *h = first.w ? block_norm(&f, x, first) : x;
     for (int i = 0; i < s->layers; i++) {
         af_graph_set_block(g, i);
         h = layer(&f, i, h, first_norm(&f, i + 1), &x);
     }
     af_graph_set_block(g, -1);
+    if (s->arch->head_dense)
+        return block_norm(&f, af_activate(&f, 0, af_project(&f, 0, AF_GROUP_HEAD_DENSE, h)),
+                          (norm_leaf){.w = af_outer_leaf(l, AF_SLOT_HEAD_NORM), .eps = s->eps});
     return s->embed_width != s->width ? af_project(&f, 0, AF_GROUP_PROJECT_OUT, h) : h;
 }
 

@@ -82,6 +82,8 @@ af_tensor *af_embed(const af_forward *f)
         x = add_noise(f, x);
     if (f->s->embed_scale != 1)
         x = af_scale(g, x, f->s->embed_scale);
+    if (f->s->arch->embed_norm_inside)
+        x = af_rmsnorm(g, x, af_bare_norm(f, f->s->width), f->s->eps, false);
     if (f->s->embed_scales)
         x = add_noise(f, x);
     if (f->s->embed_width != f->s->width)

@@ -80,7 +80,9 @@ void af_fresh_rows(const af_model_spec *s, int tensor, double spread, uint64_t s
 {
     const fresh_kind kind = kinds[s->tensor[tensor].slot];
     /* LayerNorm1P of nemotron begins with 1 + 1 */
-    const bool from_zero = s->arch->norm_plus_one && !s->arch->layer_norm;
+    const bool from_zero =
+        s->arch->norm_plus_one && !s->arch->layer_norm &&
+        !(s->arch->final_norm_whole && s->tensor[tensor].slot == AF_SLOT_FINAL_NORM);
     const float constant = kind == FRESH_NORM && !from_zero ? 1.0f : 0.0f;
     const uint64_t first = (uint64_t)(from * columns);
     for (int64_t i = 0; i < n * columns; i++)

@@ -15,6 +15,7 @@
  *   muon      see muon_cpu.c
  *   lion      w -= lr wd w;  w -= lr sign(b1 m + (1-b1) g);  m = b2 m + (1-b2) g
  *   adafactor see adafactor_cpu.c
+ *   adam_mini see adam_mini_cpu.c
  * Parameters in bf16 (bf16_weights.h) are updated in f32 and rounded; their gradients and moments
  * are f32.
  * A norm that is not finite leaves parameters and moments alone. Gradients always end as zeros. */
@@ -74,9 +75,17 @@ static bool keeps_whole(const param_list *c, const af_tensor *p)
     return c->o->kind == AF_OPTIMIZER_ADAMW_8BIT && p->whole_moments;
 }
 
-static bool is_muon(const param_list *c, const af_tensor *p)
+/* Has nodes of its own (optimizer_matrix.c); the others share one node per group. */
+static bool by_matrix(const param_list *c, const af_tensor *p)
 {
-    return c->o->kind == AF_OPTIMIZER_MUON && !p->outside && (p->ndim == 2 || p->parts);
+    switch (c->o->kind) {
+    case AF_OPTIMIZER_MUON:
+        return !p->outside && (p->ndim == 2 || p->parts);
+    case AF_OPTIMIZER_ADAM_MINI:
+        return p->moment_block != 1;
+    default:
+        return c->o->kind == AF_OPTIMIZER_ADAFACTOR;
+    }
 }
 
 /* Of a parameter whose matrices stay together: bitsandbytes' rule for the largest, torchao's for
@@ -100,7 +109,7 @@ static bool stays_f32(const param_list *c, const af_tensor *p)
 static bool same_group(const param_list *c, const af_tensor *a, const af_tensor *b)
 {
     return a->lr_factor == b->lr_factor && a->decay == b->decay &&
-           stays_f32(c, a) == stays_f32(c, b) && is_muon(c, a) == is_muon(c, b);
+           stays_f32(c, a) == stays_f32(c, b) && by_matrix(c, a) == by_matrix(c, b);
 }
 
 /* The trained parameters, members of a group next to each other, else in recording order. */
@@ -290,7 +299,7 @@ static bool joins(const param_list *c, const unit *a, const unit *b)
     const bool same = a->param->lr_factor == b->param->lr_factor &&
                       a->param->decay == b->param->decay && a->whole == b->whole;
     const bool coded = coded_block(c) && !a->whole;
-    return same && !is_muon(c, b->param) && (!coded || (b->from - a->from) % coded_block(c) == 0);
+    return same && !by_matrix(c, b->param) && (!coded || (b->from - a->from) % coded_block(c) == 0);
 }
 
 /* A state of the parameters [from, to), `per` of them to an element. */
@@ -335,23 +344,6 @@ static int add_states(param_list *c, int group, af_op op, int64_t a, int64_t b, 
     return n;
 }
 
-static void set_attr(const param_list *c, af_node *n, const af_tensor *first)
-{
-    const af_optimizer_opts *o = c->o;
-    n->attr.optim.kind = o->kind;
-    n->attr.optim.beta1 = o->beta1;
-    n->attr.optim.beta2 = o->beta2;
-    n->attr.optim.eps = o->eps;
-    n->attr.optim.momentum = o->momentum;
-    n->attr.optim.nesterov = o->nesterov;
-    n->attr.optim.bf16 = o->bf16;
-    n->attr.optim.max_norm = o->max_grad_norm;
-    n->attr.optim.lr_factor = first->lr_factor;
-    n->attr.optim.weight_decay = first->decay ? o->weight_decay : 0;
-    n->attr.optim.rounding = o->rounding;
-    n->attr.optim.seed = o->seed;
-}
-
 static void update_range(param_list *c, const unit *first, const unit *last, int group)
 {
     static const af_op op_of[] = {
@@ -366,6 +358,7 @@ static void update_range(param_list *c, const unit *first, const unit *last, int
         [AF_OPTIMIZER_RMSPROP] = AF_OP_RMSPROP,
         [AF_OPTIMIZER_ADEMAMIX] = AF_OP_ADEMAMIX,
         [AF_OPTIMIZER_MUON] = AF_OP_ADAM,
+        [AF_OPTIMIZER_ADAM_MINI] = AF_OP_ADAM,
     };
     af_graph *g = c->g;
     const af_op op = first->whole ? AF_OP_ADAM : op_of[c->o->kind];
@@ -379,78 +372,8 @@ static void update_range(param_list *c, const unit *first, const unit *last, int
     if (af_graph_failed(g))
         return;
     af_node *n = af_node_new(g, op, in, n_in);
-    set_attr(c, n, first->param);
+    af_optim_set_attr(n, c->o, first->param);
     n->attr.optim.from = a;
-}
-
-/* A state of `count` elements that belongs to a matrix as a whole. */
-static af_tensor *matrix_moment(af_graph *g, const af_tensor *p, int number, const char *what,
-                                int64_t count)
-{
-    char name[64];
-    snprintf(name, sizeof name, "optimizer.%d.%s", number, what);
-    return af_state_part_new(
-        g, &(af_state_part){
-               .name = name, .dtype = p->dtype, .full = count, .from = p->flat, .matrix = true});
-}
-
-/* Matrices keep one mean per row and one per column; vectors keep every square (in `row`). */
-static void update_factored(param_list *c, af_tensor *p, af_tensor *grad, int i)
-{
-    af_graph *g = c->g;
-    const int64_t cols = af_last(p), rows = af_rows(p);
-    const bool matrix = p->ndim >= 2;
-    const int64_t batches = matrix && p->dim[p->ndim - 2] ? rows / p->dim[p->ndim - 2] : 1;
-    af_tensor *row = matrix_moment(g, p, i, "row", matrix ? rows : af_count(p));
-    af_tensor *col = matrix_moment(g, p, i, "col", matrix ? batches * cols : 1);
-    if (af_graph_failed(g) || !row || !col)
-        return;
-    af_node *n =
-        af_node_new(g, AF_OP_ADAFACTOR, (af_tensor *[]){p, grad, g->hyper, g->stats, row, col}, 6);
-    set_attr(c, n, p);
-}
-
-/* A matrix of a parameter (or its gradient) of several, `from` elements in. */
-static af_tensor *part_of(af_graph *g, af_tensor *whole, const int64_t *dim, int64_t from)
-{
-    af_tensor *t = af_leaf(g, whole->role, "", whole->dtype, 2, dim);
-    if (af_graph_failed(g))
-        return NULL;
-    const uint64_t size = (uint64_t)af_dtype_get(whole->dtype)->bytes;
-    lay_into(t, whole->base, whole->base_offset + (uint64_t)from * size);
-    t->flat = whole->flat + from;
-    t->lr_factor = whole->lr_factor;
-    t->decay = whole->decay;
-    return t;
-}
-
-static void update_muon(param_list *c, af_tensor *p, af_tensor *grad, int i)
-{
-    af_tensor *m = matrix_moment(c->g, p, i, "momentum", af_count(p));
-    if (af_graph_failed(c->g) || !m)
-        return;
-    set_attr(
-        c, af_node_new(c->g, AF_OP_MUON, (af_tensor *[]){p, grad, c->g->hyper, c->g->stats, m}, 5),
-        p);
-}
-
-/* One node per matrix of a parameter; the number of the next. */
-static int update_matrices(param_list *c, af_tensor *p, int number,
-                           void (*update)(param_list *, af_tensor *, af_tensor *, int))
-{
-    /* a matrix has one owner: own_grad is all of its gradient, or the update is another's */
-    af_tensor *all = c->g->shard.pass && p->own_grad ? p->own_grad : p->grad;
-    if (!p->parts)
-        update(c, p, all, number++);
-    int64_t from = 0;
-    for (int i = 0; i < p->parts && !af_graph_failed(c->g); i++) {
-        af_tensor *w = part_of(c->g, p, p->part[i], from);
-        af_tensor *grad = part_of(c->g, all, p->part[i], from);
-        if (w && grad)
-            update(c, w, grad, number++);
-        from += p->part[i][0] * p->part[i][1];
-    }
-    return number;
 }
 
 /* Gradients of the rows that are not trained. */
@@ -476,7 +399,7 @@ static void clear_rows(param_list *c, int i)
 static int group_end(const param_list *c, int from)
 {
     int to = from + 1;
-    while (to < c->units && !is_muon(c, c->unit[from].param) &&
+    while (to < c->units && !by_matrix(c, c->unit[from].param) &&
            joins(c, &c->unit[from], &c->unit[to]))
         to++;
     return to;
@@ -490,7 +413,7 @@ static int64_t place_cut(const param_list *c, int64_t at)
         const int64_t a = c->unit[from].from, b = c->unit[to - 1].to;
         if (at < a || at >= b)
             continue;
-        if (is_muon(c, c->unit[from].param) || c->o->kind == AF_OPTIMIZER_ADAFACTOR)
+        if (by_matrix(c, c->unit[from].param))
             break;
         return AF_MIN(a + (int64_t)AF_ALIGN_UP((uint64_t)(at - a), SHARD_UNIT), b);
     }
@@ -539,18 +462,11 @@ static void record(param_list *c)
     norm->attr.optim.max_norm = c->o->max_grad_norm;
     g->stats = af_node_output(g, norm, AF_DTYPE_F32, 1, (int64_t[]){AF_STATS_COUNT});
     af_graph_output(g, g->stats);
-    if (c->o->kind == AF_OPTIMIZER_ADAFACTOR) {
-        int number = 0;
-        for (int i = 0; i < c->n && !af_graph_failed(g); i++)
-            number = update_matrices(c, c->param[i], number, update_factored);
-        clear_others(c);
-        return;
-    }
     int group = 0;
     for (int from = 0, to; from < c->units && !af_graph_failed(g); from = to) {
         to = group_end(c, from);
-        if (is_muon(c, c->unit[from].param)) /* units and parameters are the same then */
-            group = update_matrices(c, c->param[from], group, update_muon);
+        if (by_matrix(c, c->unit[from].param)) /* units and parameters are the same then */
+            group = af_optim_update_matrices(g, c->o, c->param[from], group);
         else
             update_range(c, &c->unit[from], &c->unit[to - 1], group++);
     }

@@ -21,9 +21,9 @@ bool af_optimizer_check(af_graph *g, const af_optimizer_opts *o)
                          v[i].value, v[i].below);
             return false;
         }
-    if ((unsigned)o->kind > AF_OPTIMIZER_MUON)
+    if ((unsigned)o->kind > AF_OPTIMIZER_ADAM_MINI)
         af_graph_bad(g, "optimizer: kind %d is not one of 0 to %d", (int)o->kind,
-                     AF_OPTIMIZER_MUON);
+                     AF_OPTIMIZER_ADAM_MINI);
     else if ((unsigned)o->rounding > AF_ROUNDING_KAHAN)
         af_graph_bad(g, "optimizer: rounding %d is not one of 0 to %d", (int)o->rounding,
                      AF_ROUNDING_KAHAN);

@@ -15,6 +15,7 @@ const af_op_info af_op_grad_norm = {.name = "grad_norm", .flops = update_flops};
 const af_op_info af_op_clear = {.name = "clear", .effect = true};
 const af_op_info af_op_sgd = {.name = "sgd", .flops = update_flops, .effect = true};
 const af_op_info af_op_adam = {.name = "adam", .flops = update_flops, .effect = true};
+const af_op_info af_op_adam_mini = {.name = "adam_mini", .flops = update_flops, .effect = true};
 const af_op_info af_op_adam_8bit = {.name = "adam_8bit", .flops = update_flops, .effect = true};
 const af_op_info af_op_adam_4bit = {.name = "adam_4bit", .flops = update_flops, .effect = true};
 const af_op_info af_op_rmsprop = {.name = "rmsprop", .flops = update_flops, .effect = true};

@@ -35,4 +35,9 @@ void af_param_rows(af_graph *g, af_tensor *param, int64_t from, int64_t to)
 }
 
 void af_param_whole_moments(af_tensor *param) { param->whole_moments = true; }
+void af_param_moment_block(af_tensor *param, int64_t block)
+{
+    assert(block == 0 || af_count(param) % block == 0);
+    param->moment_block = block;
+}
 void af_param_outside(af_tensor *param) { param->outside = true; }

@@ -49,7 +49,6 @@ static const oumi_key keys[] = {
     {"model", "tool_call_parser", NULL},
     {"model", "adapter_trainable", NULL},
     {"model", "adapter_model", "lora_model_dir"},
-    {"model", "freeze_layers", "freeze_parameters"},
     {"training", "enable_gradient_checkpointing", "gradient_checkpointing"},
     {"training", "gradient_checkpointing_kwargs", NULL},
     {"training", "per_device_eval_batch_size", NULL},
@@ -120,6 +119,26 @@ static const struct {
     {"lora_init_weights", "random", "peft_init_lora_weights", "false"},
 };
 
+/* Modules, as beginnings of the names of their parameters. */
+static af_status put_frozen(af_translation *t, const af_yaml *n, int line)
+{
+    af_yaml *list = af_arena_take(t->mem, sizeof *list);
+    af_yaml **item = af_arena_take(t->mem, (uint64_t)AF_MAX(n->count, 1) * sizeof *item);
+    af_status st = list && item ? AF_OK : af_fail_nomem(t->err, "freeze_layers", sizeof *list);
+    for (int i = 0; i < n->count && st == AF_OK; i++) {
+        char name[300];
+        snprintf(name, sizeof name, "%.290s.",
+                 n->item[i]->kind == AF_YAML_SCALAR ? n->item[i]->text : "");
+        item[i] = af_translate_scalar(t, line, name);
+        if (!item[i])
+            st = af_fail_nomem(t->err, "freeze_layers", sizeof name);
+    }
+    if (st != AF_OK)
+        return st;
+    *list = (af_yaml){.kind = AF_YAML_LIST, .line = n->line, .count = n->count, .item = item};
+    return af_translate_put(t, "freeze_parameters", line, list);
+}
+
 /* Its own checks: what the trainer is, and how often it saves. */
 static bool put_special(af_translation *t, const af_yaml *map, int i, af_status *st)
 {
@@ -138,6 +157,8 @@ static bool put_special(af_translation *t, const af_yaml *map, int i, af_status 
         *st = af_nested_put(t, "save_strategy", line, "no");
     else if (is(key, "save_steps") && af_translate_says(n, "0"))
         *st = af_nested_put(t, "save_strategy", line, "epoch");
+    else if (is(key, "freeze_layers") && n->kind == AF_YAML_LIST)
+        *st = put_frozen(t, n, line);
     else if (is(key, "lora_init_weights"))
         *st = af_translate_put(t, "peft_init_lora_weights", line, n);
     else
@@ -285,8 +306,7 @@ static af_status make_entry(af_translation *t, af_yaml **out, const af_yaml *n)
 {
     const af_yaml *name = af_nested_given(n, "dataset_name"),
                   *subset = af_nested_given(n, "subset"), *split = af_nested_given(n, "split"),
-                  *count = af_nested_given(n, "sample_count"), *seed = af_nested_given(n, "seed"),
-                  *share = af_nested_given(n, "mixture_proportion");
+                  *count = af_nested_given(n, "sample_count"), *seed = af_nested_given(n, "seed");
     af_yaml *e = *out = af_nested_map(t, n->line);
     af_status st = e ? AF_OK : af_fail_nomem(t->err, "datasets", sizeof *e);
     AF_TRY(st);
@@ -297,10 +317,6 @@ static af_status make_entry(af_translation *t, af_yaml **out, const af_yaml *n)
                            " dataset_name dataset_path subset split dataset_kwargs sample_count "
                            "mixture_proportion shuffle seed shuffle_buffer_size trust_remote_code "
                            "transform_num_workers "));
-    if (share)
-        return af_fail(t->err, AF_EUNSUPPORTED,
-                       "%s:%d: mixture_proportion is not supported: see 'interleave_probs'",
-                       t->name, share->line);
     AF_TRY(set_class(t, e, n, name->text));
     if (subset)
         AF_TRY(af_nested_set(t, e, "name", subset));
@@ -312,6 +328,43 @@ static af_status make_entry(af_translation *t, af_yaml **out, const af_yaml *n)
         AF_TRY(af_nested_set(t, e, "seed", seed));
 done:
     return st;
+}
+
+/* Datasets with a mixture_proportion take turns by it, as interleave_datasets lets them. */
+static af_status put_mixture(af_translation *t, const af_yaml *split, const af_yaml *list,
+                             bool trains)
+{
+    const af_yaml *how = af_nested_given(split, "mixture_strategy"), *none = NULL, *some = NULL;
+    af_yaml *shares = af_arena_take(t->mem, sizeof *shares);
+    af_yaml **item = af_arena_take(t->mem, (uint64_t)AF_MAX(list->count, 1) * sizeof *item);
+    if (!shares || !item)
+        return af_fail_nomem(t->err, "interleave_probs", (uint64_t)list->count * sizeof *item);
+    for (int i = 0; i < list->count; i++) {
+        const af_yaml *v = af_nested_given(list->item[i], "mixture_proportion");
+        if (v)
+            some = v;
+        else
+            none = list->item[i];
+        item[i] = (af_yaml *)v;
+    }
+    if (!some)
+        return AF_OK;
+    if (none || !trains)
+        return af_fail(t->err, trains ? AF_EUSAGE : AF_EUNSUPPORTED, "%s:%d: %s", t->name,
+                       none ? none->line : some->line,
+                       trains ? "all datasets have a 'mixture_proportion' or none"
+                              : "mixture_proportion is not supported in 'validation'");
+    if (how && !says(how, "first_exhausted") && !says(how, "all_exhausted"))
+        return af_fail(t->err, AF_EUSAGE,
+                       "%s:%d: mixture_strategy must be first_exhausted or all_exhausted", t->name,
+                       how->line);
+    *shares =
+        (af_yaml){.kind = AF_YAML_LIST, .line = some->line, .count = list->count, .item = item};
+    const af_status st = af_translate_put(t, "interleave_probs", some->line, shares);
+    return st != AF_OK
+               ? st
+               : af_nested_put(t, "mix_strategy", some->line,
+                               says(how, "all_exhausted") ? "interleave_over" : "interleave_under");
 }
 
 static af_status put_datasets(af_translation *t, const char *key, const af_yaml *split)
@@ -326,7 +379,8 @@ static af_status put_datasets(af_translation *t, const char *key, const af_yaml 
     if (st != AF_OK || !count)
         return st;
     *all = (af_yaml){.kind = AF_YAML_LIST, .line = list->line, .count = count, .item = item};
-    return af_translate_put(t, key, list->line, all);
+    st = af_translate_put(t, key, list->line, all);
+    return st == AF_OK ? put_mixture(t, split, list, is(key, "datasets")) : st;
 }
 
 /* Which tokens carry loss: all, unless a collator or a target says otherwise. */

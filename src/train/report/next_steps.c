@@ -108,7 +108,11 @@ void af_next_commands(af_buf *b, const af_run_config *run, const af_run_model *m
     if (gguf_holds(m)) {
         put_model(b, "export", run);
         put_sibling(b, run->output_dir, ".gguf");
-        /* blocks of 32 with a scale and a minimum: what qat rounds to */
-        af_buf_printf(b, " --type %s\n", run->qat_group == 32 ? "q4_1" : "q4_k_m");
+        /* blocks of 32 with a scale and a minimum: what qat rounds to; its floats no mix has */
+        const bool int4 = run->qat_type == AF_QAT_INT4;
+        af_buf_printf(b, " --type %s\n",
+                      int4 && run->qat_group == 32 ? "q4_1"
+                      : run->qat_type && !int4     ? "q8_0"
+                                                   : "q4_k_m");
     }
 }

@@ -52,7 +52,7 @@ static af_status ask_adapter(const af_samples *s, const char *dir, af_generated 
     af_status st = dir ? af_adapter_read(&own, m->spec, dir, err)
                        : af_adapter_download(m->adapter, &s->step->leaves, err);
     if (dir)
-        af_loader_reduce(m->loader, NULL); /* what is in the folder is for the base as it is */
+        af_loader_change(m->loader, NULL); /* what is in the folder is for the base as it is */
     if (st == AF_OK)
         st = generate(s, m->loader, own ? own : m->adapter, false, out, err);
     af_adapter_free(own);

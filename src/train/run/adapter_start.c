@@ -229,7 +229,7 @@ af_status af_start_outline(af_adapter *a, af_loader *base, int bits, af_error *e
         return AF_OK;
     const af_status st = check(a, base, kind, bits, err);
     if (st == AF_OK && (kind == AF_START_PISSA || kind == AF_START_OLORA))
-        af_loader_reduce(base, a);
+        af_loader_change(base, a);
     return st;
 }
 
@@ -252,7 +252,7 @@ af_status af_start_fill(af_adapter *a, af_loader *base, int bits, uint64_t seed,
             AF_TRY(keep_start(a, i, err));
     }
     if (reduces)
-        af_loader_reduce(base, a);
+        af_loader_change(base, a);
     if (j.kind == AF_START_LOFTQ)
         a->config.init_weights = "true"; /* PEFT would quantise again when it loads the adapter */
 done:

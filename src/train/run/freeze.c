@@ -2,6 +2,8 @@
  *
  * unfrozen_parameters: regular expressions that match from the beginning of a parameter's name; a
  * dot is a dot unless a plus follows; "[from:to]" at the end restricts rows. (Axolotl, freeze.py.)
+ * freeze_parameters, trainable_parameters: beginnings of names, and regular expressions that match
+ * anywhere in them; what is trainable counts in the end. (ms-swift, transformers_utils.py.)
  * adapter: freeze: the modules of the last (or first, below 0) layers, and modules outside the
  * layers; use_llama_pro: of every layer that ends one of so many equal parts. (LLaMA-Factory.) */
 #include "train/run/freeze.h"
@@ -64,30 +66,30 @@ static af_status read_pattern(row_pattern *p, const char *text, const char *at, 
 }
 
 /* Whether the pattern matches the tensor: its name, or all names its pieces have on disk. */
-static af_status matches(bool *out, const row_pattern *p, const af_model_spec *s, int tensor,
-                         const char *at, af_error *err)
+static af_status matches(bool *out, const char *regex, const af_model_spec *s, int tensor,
+                         const char *key, const char *at, af_error *err)
 {
     char name[NAME_BYTES];
     int hits = 0;
     const int pieces = af_disk_count(s, tensor);
     af_spec_whole_name(s, s->tensor[tensor].name, name, sizeof name);
-    af_status st = af_pattern_matches(out, p->regex.data, name, false, err);
+    af_status st = af_pattern_matches(out, regex, name, false, err);
     for (int k = 0; k < pieces && pieces > 1 && !*out && st == AF_OK; k++) {
         int64_t dim[AF_DISK_DIMS], from;
         int ndim;
         bool hit = false;
         af_disk_piece(s, tensor, k, name, sizeof name, dim, &ndim, &from);
-        st = af_pattern_matches(&hit, p->regex.data, name, false, err);
+        st = af_pattern_matches(&hit, regex, name, false, err);
         hits += hit;
     }
     if (st == AF_OK && hits > 0 && hits < pieces)
         return af_fail(
             err, AF_EUNSUPPORTED,
-            "%s: unfrozen_parameters '%.200s' is not supported: it matches %d of the %d "
+            "%s: %s '%.200s' is not supported: it matches %d of the %d "
             "experts or convolutions of layer %d, which are trained together or not at all",
-            at, p->regex.data, hits, pieces, s->tensor[tensor].layer);
+            at, key, regex, hits, pieces, s->tensor[tensor].layer);
     *out |= hits > 0;
-    return st == AF_OK ? AF_OK : af_fail_prefix(st, err, "%s: unfrozen_parameters", at);
+    return st == AF_OK ? AF_OK : af_fail_prefix(st, err, "%s: %s", at, key);
 }
 
 static af_status add_range(af_trained *t, const row_pattern *p, const af_model_spec *s, int tensor,
@@ -111,7 +113,7 @@ static af_status use_pattern(af_trained *t, const char *text, const af_model_spe
     AF_TRY(read_pattern(&p, text, at, err));
     for (int i = 0; i < s->tensors; i++) {
         bool hit = false;
-        AF_TRY(matches(&hit, &p, s, i, at, err));
+        AF_TRY(matches(&hit, p.regex.data, s, i, "unfrozen_parameters", at, err));
         if (hit && p.has_rows)
             AF_TRY(add_range(t, &p, s, i, at, err));
         t->tensor[i] |= hit;
@@ -162,6 +164,82 @@ static af_status choose_by_name(af_trained *t, const af_run_config *r, const af_
     }
     join_ranges(t);
     return AF_OK;
+}
+
+/* ---- freeze_parameters and trainable_parameters ---- */
+
+/* Of the parameters that a regular expression matches. */
+static af_status set_trained(af_trained *t, bool trained, const char *key, const char *regex,
+                             const char *text, const af_run_config *r, const af_model_spec *s,
+                             af_error *err)
+{
+    char at[300];
+    bool used = false;
+    af_run_key_loc(r, key, at, sizeof at);
+    for (int i = 0; i < s->tensors; i++) {
+        bool hit = false;
+        const af_status st = matches(&hit, regex, s, i, key, at, err);
+        if (st != AF_OK)
+            return st;
+        if (hit)
+            t->tensor[i] = trained;
+        used |= hit;
+    }
+    return used || !trained
+               ? AF_OK
+               : af_fail(err, AF_EUSAGE, "%s: %s '%.200s' matches no parameter", at, key, text);
+}
+
+/* A beginning of names, or an expression that may match anywhere, as one that matches from the
+ * beginning. */
+static af_status use_text(af_trained *t, bool trained, const char *key, const char *text,
+                          bool is_regex, const af_run_config *r, const af_model_spec *s,
+                          af_error *err)
+{
+    af_buf regex = {0};
+    if (is_regex)
+        af_buf_printf(&regex, ".*(%s)", text);
+    for (const char *c = text; !is_regex && *c; c++)
+        af_buf_printf(&regex, strchr(".[](){}*+?^$|\\", *c) ? "\\%c" : "%c", *c);
+    const af_status st = regex.bad ? af_fail_nomem(err, "a pattern", strlen(text))
+                                   : set_trained(t, trained, key, regex.data, text, r, s, err);
+    af_buf_clear(&regex);
+    return st;
+}
+
+bool af_run_freezes_names(const af_run_config *r)
+{
+    return r->frozen_share > 0 || r->frozen_names.count > 0 || r->frozen_regex;
+}
+
+static af_status choose_frozen(af_trained *t, const af_run_config *r, const af_model_spec *s,
+                               af_error *err)
+{
+    af_status st = AF_OK;
+    const struct {
+        const char *key;
+        const af_strings *names;
+        const char *regex;
+    } sides[] = {{"freeze_parameters", &r->frozen_names, r->frozen_regex},
+                 {"trainable_parameters", &r->trainable_names, r->trainable_regex}};
+    char at[300];
+    if (r->frozen_share > 0 && r->frozen_share < 1)
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "%s: freeze_parameters_ratio %g is not supported: 0 and 1 are (see "
+                       "'freeze_trainable_layers')",
+                       af_run_key_loc(r, "freeze_parameters_ratio", at, sizeof at),
+                       r->frozen_share);
+    for (int i = 0; i < s->tensors; i++)
+        t->tensor[i] = r->frozen_share == 0;
+    for (int k = 0; k < 2; k++) {
+        char key[40];
+        for (int i = 0; i < sides[k].names->count && st == AF_OK; i++)
+            st = use_text(t, k == 1, sides[k].key, sides[k].names->item[i], false, r, s, err);
+        snprintf(key, sizeof key, "%s_regex", sides[k].key);
+        if (st == AF_OK && sides[k].regex)
+            st = use_text(t, k == 1, key, sides[k].regex, true, r, s, err);
+    }
+    return st;
 }
 
 /* ---- adapter: freeze ---- */
@@ -283,20 +361,26 @@ af_status af_trained_choose(af_trained *out, const af_run_config *r, const af_mo
 {
     *out = (af_trained){0};
     const bool by_name = r->method == AF_METHOD_FULL && r->unfrozen_parameters.count > 0;
-    if (!by_name && r->method != AF_METHOD_FREEZE)
+    const bool frozen = r->method == AF_METHOD_FULL && af_run_freezes_names(r);
+    if (!by_name && !frozen && r->method != AF_METHOD_FREEZE)
         return AF_OK;
     out->tensor = af_arena_take(arena, (uint64_t)spec->tensors * sizeof *out->tensor);
     if (!out->tensor)
         return af_fail_nomem(err, "the trained tensors", (uint64_t)spec->tensors);
-    const af_status st =
-        by_name ? choose_by_name(out, r, spec, arena, err) : choose_by_layer(out, r, spec, err);
+    const af_status st = by_name  ? choose_by_name(out, r, spec, arena, err)
+                         : frozen ? choose_frozen(out, r, spec, err)
+                                  : choose_by_layer(out, r, spec, err);
     bool any = false;
     for (int i = 0; i < spec->tensors; i++)
         any |= out->tensor[i];
     if (st != AF_OK || any)
         return st;
     char at[300];
-    const char *key = by_name ? "unfrozen_parameters" : "freeze_trainable_layers";
+    const char *key = by_name                 ? "unfrozen_parameters"
+                      : !frozen               ? "freeze_trainable_layers"
+                      : r->frozen_names.count ? "freeze_parameters"
+                      : r->frozen_regex       ? "freeze_parameters_regex"
+                                              : "freeze_parameters_ratio";
     char name[NAME_BYTES];
     af_spec_whole_name(spec,
                        spec->tensor[spec->layer[0].tensor[AF_SLOT_ATTN_NORM] >= 0

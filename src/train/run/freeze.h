@@ -20,11 +20,14 @@ typedef struct af_trained {
 
 /* True when the run trains the base itself: full fine-tuning, or a part of it. */
 bool af_method_trains_base(const af_run_config *r);
+/* freeze_parameters, or its regular expression or share: some parameters are not trained. */
+bool af_run_freezes_names(const af_run_config *r);
 /* use_llama_pro: every how many layers one is trained, 1 without the key. An error when the layers
  * cannot be divided so. */
 AF_CHECKED af_status af_llama_pro_stride(int *out, const af_run_config *r, const af_model_spec *s,
                                          af_error *err);
-/* Reads unfrozen_parameters (Axolotl) or the freeze_ keys (LLaMA-Factory). Memory is the arena's.
+/* Reads unfrozen_parameters (Axolotl), freeze_parameters and trainable_parameters (ms-swift) or the
+ * freeze_ keys of LLaMA-Factory. Memory is the arena's.
  * An error when a name is none of the model, or nothing would be trained. */
 AF_CHECKED af_status af_trained_choose(af_trained *out, const af_run_config *r,
                                        const af_model_spec *spec, af_arena *arena, af_error *err);

@@ -121,6 +121,9 @@ static af_status check_pairs(const af_run_config *r, af_error *err)
         {"resume_from_checkpoint", "auto_resume_from_checkpoints"},
         {"bf16_stochastic_round", "kahan_sum"},
         {"reinit_weights", "unfrozen_parameters"},
+        {"unfrozen_parameters", "freeze_parameters"},
+        {"unfrozen_parameters", "freeze_parameters_regex"},
+        {"unfrozen_parameters", "freeze_parameters_ratio"},
         {"reinit_weights", "rl"},
         {"reinit_weights", "use_asft_loss"},
         {"use_dft_loss", "label_smoothing_factor"},
@@ -193,6 +196,11 @@ static af_status check_values(const af_run_config *r, af_error *err)
         return af_fail(err, AF_EUSAGE,
                        "%s: weights in bf16 are updated by adamw, adam, adamw_8bit or "
                        "adamw_torch_8bit, not by this optimizer",
+                       af_run_key_loc(r, "optimizer", at, sizeof at));
+    if (r->optimizer == AF_OPTIMIZER_ADAM_MINI && r->method != AF_METHOD_FULL)
+        return af_fail(err, AF_EUSAGE,
+                       "%s: adam_mini divides whole matrices into rows and heads: leave out "
+                       "'adapter', or use another optimizer",
                        af_run_key_loc(r, "optimizer", at, sizeof at));
     if (r->val_set_size >= 1 && r->val_set_size != (double)(int64_t)r->val_set_size)
         return af_fail(err, AF_EUSAGE,

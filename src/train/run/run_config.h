@@ -11,6 +11,7 @@
 #include "afinar/schedule.h"
 #include "data/store/dataset.h"
 #include "dist/comm.h"
+#include "ops/fakequant/fake_float.h"
 #include "train/preference/pref_loss.h"
 #include "train/run/run_translate.h"
 
@@ -81,8 +82,8 @@ typedef struct af_run_config {
     const char *path;     /* of the run file, for messages */
     const char *override; /* where keys outside the file come from: "command line" */
     /* model */
-    const char *base_model, *chat_template, *chat_template_path;
-    const af_yaml *special_tokens, *chat_template_kwargs, *rope_scaling;
+    const char *base_model, *tokenizer_config, *chat_template, *chat_template_path;
+    const af_yaml *special_tokens, *token_overrides, *chat_template_kwargs, *rope_scaling;
     const char *eos_token, *pad_token;
     af_strings tokens, add_special_tokens;
     bool resize_to_32x, setup_chat_format;
@@ -92,7 +93,9 @@ typedef struct af_run_config {
     af_method method;
     af_tri load_in_4bit;
     bool load_in_8bit, quantize_experts;
-    af_strings unfrozen_parameters, freeze_modules, freeze_extra;
+    af_strings unfrozen_parameters, freeze_modules, freeze_extra, frozen_names, trainable_names;
+    const char *frozen_regex, *trainable_regex;
+    double frozen_share;
     int64_t freeze_layers;
     int64_t lora_r;
     double lora_alpha, lora_dropout; /* alpha 0 = 2 r */
@@ -156,8 +159,9 @@ typedef struct af_run_config {
     double asft_alpha;
     bool llama_pro;
     bool reinit_weights;
-    const af_yaml *qat; /* quantisation-aware training; the next three are what it says */
-    int64_t qat_group;  /* 0 = no such training */
+    const af_yaml *qat; /* quantisation-aware training; the next four are what it says */
+    af_qat_type qat_type;
+    int64_t qat_group; /* weights with a scale; 0: rows */
     bool qat_inputs, qat_embedding;
     int64_t qat_after;       /* steps before it begins */
     bool router_logits;      /* asks for the auxiliary loss of a router, */

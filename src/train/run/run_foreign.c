@@ -65,6 +65,7 @@ static const foreign_group groups[] = {
      "dist_config ddp ddp_backend ddp_bucket_cap_mb ddp_broadcast_buffers "
      "ddp_find_unused_parameters ddp_static_graph ddp_timeout_seconds dp_shard_size "
      "dp_replicate_size "
+     "context_parallel "
      "context_parallel_size sequence_parallel_degree heads_k_stride ring_attn_func cp_size "
      "cp_mode tensor_parallel_size expert_parallel_* local_rank world_size use_ray ray_* "
      "resources_per_worker parallelism_config average_tokens_across_devices accelerator_config "
@@ -225,7 +226,7 @@ static const foreign_group groups[] = {
     {REFUSED, "the labels of a model are 'num_labels' and 'class_names'",
      "classification_type id2label label2id"},
     {REFUSED, "see 'optimizer'",
-     "use_galore galore_* use_apollo apollo_* use_badam badam_* use_adam_mini qgalore_* "
+     "use_galore galore_* use_apollo apollo_* use_badam badam_* qgalore_* "
      "dion_* optim_args optim_target_modules optim_config adam_epsilon2 adam_beta3 grokfast_* "
      "lr_groups muon_*"},
     {REFUSED, "see 'lr_scheduler'",
@@ -257,13 +258,12 @@ static const foreign_group groups[] = {
     {REFUSED, "the model is trained as its config says",
      "overrides_of_model_config overrides_of_model_kwargs model_config model_kwargs "
      "model_init_kwargs shift_attn s2_attention scaling_softmax scaling_softmax_* use_pose pose_* "
-     "block_diag_attn xpos_rope landmark_attention tokenizer_config tokenizer_name_or_path "
-     "tokenizer_name"},
+     "block_diag_attn xpos_rope landmark_attention"},
     {IDLE, "the vocabulary grows when new tokens do not fit", "resize_vocab"},
     {EXACT, "rows of new tokens are the mean of the others", "mean_resizing_embeddings"},
     {REFUSED, "see 'special_tokens' and 'tokens'",
      "freeze_original_embeddings "
-     "shrink_embeddings fix_untrained_tokens added_tokens_overrides init_special_tokens "
+     "shrink_embeddings fix_untrained_tokens init_special_tokens "
      "new_special_tokens_config split_special_tokens bos_token unk_token "
      "additional_special_tokens"},
     {REFUSED, "set 'datasets' with paths",
@@ -275,18 +275,16 @@ static const foreign_group groups[] = {
      "max_train_samples sanity_check dataset_shard_num dataset_shard_idx "
      "eval_sequence_len pretraining_sample_concatenation"},
     {REFUSED, "'default_system' is the system text of conversations without one",
-     "system_prompt"},
+     "system_prompt default_system_message"},
     {REFUSED, "see 'chat_template' and 'roles_to_train'",
-     "preserve_thinking tool_format "
-     "default_system_message role_boundaries"},
+     "preserve_thinking tool_format role_boundaries"},
     {REFUSED, "set 'saves_per_epoch'", "save_epochs"},
     {REFUSED, "no code but afinar's own is run",
      "external_plugins custom_register_path custom_dataset_info callbacks"},
     {REFUSED, "records are trained on as they are: write the names into them",
      "model_author"},
     {REFUSED, "see 'unfrozen_parameters' and 'adapter: freeze'",
-     "freeze_parameters freeze_parameters_regex freeze_parameters_ratio trainable_parameters "
-     "trainable_parameters_regex freeze_llm"},
+     "freeze_llm"},
     {REFUSED, "name fields with the 'field_...' keys of 'datasets'", "columns"},
     {REFUSED, "see 'sequence_len'", "packing_length max_model_len"},
     {EXACT, "answers are trained on as the chat template shows them",

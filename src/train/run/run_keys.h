@@ -50,6 +50,7 @@ typedef enum af_key_need {
     AF_NEED_BASE, /* weights of the base are trained */
     AF_NEED_FULL,
     AF_NEED_FREEZE,
+    AF_NEED_FREEZE_NAMES,
     AF_NEED_FREEZE_LAYERS,
     AF_NEED_SOME_LAYERS,
     AF_NEED_INTERLEAVE,

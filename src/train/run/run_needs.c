@@ -10,6 +10,7 @@ static bool is_frozen(const af_run_config *r) { return !af_method_trains_base(r)
 static bool is_full(const af_run_config *r) { return r->method == AF_METHOD_FULL; }
 static bool is_freeze(const af_run_config *r) { return r->method == AF_METHOD_FREEZE; }
 static bool not_full(const af_run_config *r) { return !is_full(r); }
+static bool freezes_names(const af_run_config *r) { return is_full(r) && af_run_freezes_names(r); }
 static bool counts_layers(const af_run_config *r)
 {
     return is_freeze(r) || (r->llama_pro && is_frozen(r));
@@ -130,6 +131,8 @@ static const need_row needs[] = {
     [AF_NEED_LORAPLUS] = {"without 'loraplus_lr_ratio'", has_plus},
     [AF_NEED_BASE] = {"with an adapter: it is for full fine-tuning", trains_base},
     [AF_NEED_FULL] = {"with an adapter", is_full},
+    [AF_NEED_FREEZE_NAMES] = {"without 'freeze_parameters', its '_regex' or its '_ratio'",
+                              freezes_names},
     [AF_NEED_FREEZE] = {"without 'adapter: freeze'", is_freeze},
     [AF_NEED_FREEZE_LAYERS] = {"without 'adapter: freeze' or 'use_llama_pro'", counts_layers},
     [AF_NEED_SOME_LAYERS] = {"without 'adapter': freeze, lora, qlora or dora", not_full},

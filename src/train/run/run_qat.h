@@ -7,6 +7,8 @@
 
 /* Reads the key 'qat' into the fields of the run. */
 AF_CHECKED af_status af_run_qat_check(af_run_config *r, af_error *err);
+/* The type of weights it trains for, NULL without it. */
+const char *af_run_qat_name(const af_run_config *r);
 /* Whether the linears of these leaves have whole groups, and weights to round. */
 AF_CHECKED af_status af_run_qat_fits(const af_run_config *r, const af_model_leaves *l,
                                      af_error *err);

@@ -67,6 +67,8 @@ static const struct {
     {"lora_bias", "none", NULL, NULL},
     {"use_muon", "true", "optimizer", "muon"},
     {"use_muon", "false", NULL, NULL},
+    {"use_adam_mini", "true", "optimizer", "adam_mini"},
+    {"use_adam_mini", "false", NULL, NULL},
     {"lora_target", "all", "lora_target", "all-linear"},
     {"lora_target_modules", "all", "lora_target_modules", "all-linear"},
     {"target_modules", "all", "target_modules", "all-linear"},
@@ -217,23 +219,36 @@ static af_status translate_map(af_translation *t, const char *map, const af_yaml
 
 static bool is(const char *key, const char *name) { return strcmp(key, name) == 0; }
 
-/* Whether a map has only these keys, and one at least. */
-static bool has_only(const af_yaml *n, const char *a, const char *b)
+/* Whether a map has only keys of the list, which NULL ends, and one at least. */
+static bool has_only(const af_yaml *n, const char *const *keys)
 {
     bool all = n->count > 0;
-    for (int i = 0; i < n->count; i++)
-        all &= is(n->key[i], a) || is(n->key[i], b);
+    for (int i = 0; i < n->count; i++) {
+        bool one = false;
+        for (const char *const *k = keys; *k && !one; k++)
+            one = is(n->key[i], *k);
+        all &= one;
+    }
     return all;
 }
 
 static bool is_map_of_settings(const char *key, const af_yaml *n)
 {
+    static const char *const beta[] = {"beta", "rl_beta", NULL};
+    static const char *const of_model[] = {"model_config", "overrides_of_model_config",
+                                           "model_kwargs", "overrides_of_model_kwargs"};
+    /* Of a model's config, what is a key here, or changes nothing that is learnt. */
+    static const char *const read[] = {
+        "rope_scaling",      "output_router_logits", "router_aux_loss_coef", "attention_dropout",
+        "use_cache",         "attn_implementation",  "torch_dtype",          "dtype",
+        "low_cpu_mem_usage", "device_map",           "trust_remote_code",    NULL};
     if (n->kind != AF_YAML_MAP)
         return false;
-    if (is(key, "model_config") || is(key, "overrides_of_model_config")) /* of a router alone */
-        return has_only(n, "output_router_logits", "router_aux_loss_coef");
+    for (size_t i = 0; i < AF_LEN(of_model); i++)
+        if (is(of_model[i], key))
+            return has_only(n, read);
     if (is(key, "trl")) /* Axolotl's; other keys are of generated answers */
-        return has_only(n, "beta", "rl_beta");
+        return has_only(n, beta);
     for (size_t i = 0; i < AF_LEN(maps); i++)
         if (is(maps[i], key))
             return true;
@@ -279,10 +294,11 @@ static af_status translate_batch(af_translation *t, int i, int64_t micro)
  * begins as their error. Other bits are not supported. */
 static bool is_loftq(const af_yaml *peft)
 {
+    static const char *const known[] = {"loftq_bits", "loftq_iter", NULL};
     const af_yaml *config =
         peft && peft->kind == AF_YAML_MAP ? af_yaml_get(peft, "loftq_config") : NULL;
     return config && peft->count == 1 && config->kind == AF_YAML_MAP &&
-           (config->count == 0 || has_only(config, "loftq_bits", "loftq_iter")) &&
+           (config->count == 0 || has_only(config, known)) &&
            af_translate_whole(config, "loftq_bits", 4) == 4 &&
            af_translate_whole(config, "loftq_iter", 1) == 1;
 }
@@ -445,18 +461,6 @@ static bool names_adapter(const af_yaml *root)
     return named;
 }
 
-/* Axolotl: keys over those of the model's config, of which this one is read. */
-static bool translate_rope(af_translation *t, int i, af_status *st)
-{
-    const af_yaml *n = t->root->item[i];
-    if ((!is(t->root->key[i], "overrides_of_model_config") &&
-         !is(t->root->key[i], "model_config")) ||
-        n->kind != AF_YAML_MAP || n->count != 1 || !is(n->key[0], "rope_scaling"))
-        return false;
-    *st = af_translate_put(t, "rope_scaling", t->root->key_line[i], n->item[0]);
-    return true;
-}
-
 /* LLaMA-Factory: the start with so many power iterations, with -1 the exact decomposition. */
 static bool translate_pissa(af_translation *t, int i, af_status *st)
 {
@@ -500,9 +504,8 @@ static af_status translate_entry(af_translation *t, int i)
         return put_loftq(t, i);
     if (is(key, "load_in_4bit") && is_loftq(af_yaml_get(t->root, "peft")))
         return AF_OK; /* there it says how the base is loaded, before it is changed */
-    if (translate_state(t, i, &st) || translate_rope(t, i, &st) || translate_pissa(t, i, &st) ||
-        af_mlx_translate(t, i, &st) || af_swift_translate(t, i, &st) ||
-        af_unsloth_translate(t, i, &st))
+    if (translate_state(t, i, &st) || translate_pissa(t, i, &st) || af_mlx_translate(t, i, &st) ||
+        af_swift_translate(t, i, &st) || af_unsloth_translate(t, i, &st))
         return st;
     if (af_yaml_get(t->root, "gamma_beta_ratio") && is(key, "sft_weight"))
         return af_translate_put(t, "cpo_alpha", line, n);

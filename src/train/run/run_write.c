@@ -129,6 +129,11 @@ void af_run_method_text(const af_run_config *r, af_buf *b)
                                        "reinit_weights",
                                        "freeze_extra_modules",
                                        "unfrozen_parameters",
+                                       "freeze_parameters",
+                                       "freeze_parameters_regex",
+                                       "freeze_parameters_ratio",
+                                       "trainable_parameters",
+                                       "trainable_parameters_regex",
                                        "loraplus_lr_ratio",
                                        "stage"};
     for (size_t i = 0; i < AF_LEN(keys); i++) {

@@ -90,19 +90,31 @@ static bool takes_chatml(const af_run_config *r, const char *model)
     return !has;
 }
 
-/* ---- the template of another model ---- */
+/* ---- the tokenizer or the template of another model ---- */
 
-/* The folder of the model that chat_template_path names; of one on the hub, its tokenizer alone. */
-static af_status find_source(char **path, const af_run_config *r, af_error *err)
+/* The folder of the model that a key names; of one on the hub, its tokenizer alone. */
+static af_status find_source(char **path, const char *name, af_error *err)
 {
     static const char *const texts[] = {"tokenizer*",  "special_tokens_map.json",
                                         "*.jinja",     "added_tokens.json",
                                         "vocab.json",  "merges.txt",
                                         "tekken.json", "tiktoken.model"};
-    const char *name = r->chat_template_path;
     return af_path_is_taken(name) || !af_hub_is_name(name)
                ? af_model_resolve(path, name, err)
                : af_hub_snapshot(path, AF_HUB_MODEL, name, NULL, texts, (int)AF_LEN(texts), err);
+}
+
+/* The folder of tokenizer_config. *path: free(). */
+static af_status find_tokenizer(char **path, const af_run_config *r, af_error *err)
+{
+    char at[300];
+    af_status st = find_source(path, r->tokenizer_config, err);
+    if (st == AF_OK && (!af_dir_exists(*path) || !af_folder_has_tokenizer(*path)))
+        st = af_fail(err, AF_EUSAGE, "'%s' has no tokenizer files: a folder or org/name is wanted",
+                     r->tokenizer_config);
+    return st == AF_OK ? AF_OK
+                       : af_fail_prefix(st, err, "%s: tokenizer_config",
+                                        af_run_key_loc(r, "tokenizer_config", at, sizeof at));
 }
 
 /* The tokens of that model as edits, after those of the run file. *source: free(). */
@@ -116,7 +128,7 @@ static af_status clone_tokens(edit_list *l, af_arena *arena, char **source, cons
     char at[300];
     af_status st = AF_OK;
     AF_TRY(af_tokenizer_open(&t, model, err));
-    st = find_source(source, r, err);
+    st = find_source(source, r->chat_template_path, err);
     if (st == AF_OK)
         st = af_tokenizer_open(&from, *source, err);
     if (st == AF_OK)
@@ -202,15 +214,24 @@ done:
 
 /* ---- the folder ---- */
 
-static af_status copy_texts(const char *from, const char *to, af_error *err)
+/* Of a folder: its tokenizer, and with `configs` the two that name its special tokens, too. */
+static af_status copy_texts(const char *from, const char *to, bool configs, af_error *err)
 {
-    static const char *const names[] = {
-        "tokenizer.json",    "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json",
-        "added_tokens.json", "chat_template.jinja",   "vocab.json",      "merges.txt",
-        "tekken.json",       "tiktoken.model",        "config.json",     "generation_config.json"};
+    static const char *const names[] = {"config.json",       "generation_config.json",
+                                        "tokenizer.json",    "tokenizer_config.json",
+                                        "tokenizer.model",   "special_tokens_map.json",
+                                        "added_tokens.json", "chat_template.jinja",
+                                        "vocab.json",        "merges.txt",
+                                        "tekken.json",       "tiktoken.model"};
     af_status st = AF_OK;
-    for (size_t i = 0; i < AF_LEN(names) && st == AF_OK; i++)
-        st = af_file_copy_into(from, to, names[i], err);
+    for (size_t i = configs ? 0 : 2; i < AF_LEN(names) && st == AF_OK; i++) {
+        char *old = af_path_join(to, names[i]);
+        if (!configs && old && af_file_exists(old)) /* one tokenizer, not files of two */
+            st = af_path_remove(old, err);
+        free(old);
+        if (st == AF_OK)
+            st = af_file_copy_into(from, to, names[i], err);
+    }
     return st;
 }
 
@@ -225,7 +246,9 @@ static char *temp_name(void)
     return name;
 }
 
-static af_status make_dir(af_run_tokens *t, const char *model, const char *own, af_error *err)
+/* The texts of the model, and over them those of an adapter, or another tokenizer. */
+static af_status make_dir(af_run_tokens *t, const char *model, const char *own, const char *other,
+                          af_error *err)
 {
     af_status st = AF_OK;
     const char *name = af_path_name(model);
@@ -237,14 +260,93 @@ static af_status make_dir(af_run_tokens *t, const char *model, const char *own, 
     AF_TRY(af_dir_make(t->root, err));
     if (af_dir_exists(model)) {
         AF_TRY(af_dir_make(t->dir, err));
-        AF_TRY(copy_texts(model, t->dir, err));
+        AF_TRY(copy_texts(model, t->dir, true, err));
     } else {
         AF_TRY(af_export_texts(model, t->dir, err));
     }
     if (own)
-        AF_TRY(copy_texts(own, t->dir, err));
+        AF_TRY(copy_texts(own, t->dir, true, err));
+    if (other)
+        AF_TRY(copy_texts(other, t->dir, false, err));
+    if (other)
+        AF_TRY(af_token_ids_align(t->dir, err));
 done:
     return st;
+}
+
+static int by_id(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static bool has_id(const int64_t *ids, int64_t n, int64_t id)
+{
+    while (n > 0 && ids[n - 1] != id)
+        n--;
+    return n > 0;
+}
+
+/* More rows that are trained as those of new tokens. */
+static af_status add_used(af_run_tokens *t, const int64_t *ids, int64_t n, af_error *err)
+{
+    af_token_edits *e = &t->edits;
+    int64_t *used = af_arena_take(&t->arena, (uint64_t)(n + e->used_count + 1) * sizeof *used);
+    if (!used)
+        return af_fail_nomem(err, "the new tokens", (uint64_t)n * sizeof *used);
+    for (int i = 0; i < e->used_count; i++)
+        used[i] = e->used[i];
+    for (int64_t i = 0; i < n; i++)
+        if (!has_id(used, e->used_count, ids[i]))
+            used[e->used_count++] = ids[i];
+    qsort(used, (size_t)e->used_count, sizeof *used, by_id);
+    e->used = used;
+    return AF_OK;
+}
+
+/* Rows that the model does not have for ids of another tokenizer are new ones. */
+static af_status count_rows(af_run_tokens *t, const char *model, af_error *err)
+{
+    af_status st = AF_OK;
+    af_hf_config c = {0};
+    const af_token_edits *e = &t->edits;
+    if (af_dir_exists(model) && !af_file_in(model, "config.json"))
+        return AF_OK; /* a folder of texts alone */
+    AF_TRY(af_model_config(&c, model, err));
+    const int64_t missing = AF_MAX(e->size - e->added - c.vocab_size, 0);
+    int64_t *ids = af_arena_take(&t->arena, (uint64_t)(missing + 1) * sizeof *ids);
+    if (!ids)
+        AF_TRY(af_fail_nomem(err, "the new tokens", (uint64_t)missing * sizeof *ids));
+    for (int64_t i = 0; i < missing; i++)
+        ids[i] = c.vocab_size + i;
+    AF_TRY(add_used(t, ids, missing, err));
+    if (e->size > c.vocab_size)
+        t->vocab = e->size;
+done:
+    af_hf_config_clear(&c);
+    return st;
+}
+
+/* added_tokens_overrides, in the folder. *ids: their rows, of the arena. */
+static af_status rename_tokens(af_run_tokens *t, int64_t **ids, const af_run_config *r,
+                               af_error *err)
+{
+    static const char key[] = "added_tokens_overrides";
+    const af_yaml *map = r->token_overrides;
+    char at[300];
+    if (map->kind != AF_YAML_MAP || map->count > EDITS_MAX)
+        return wrong(r, key, err, "added_tokens_overrides is not a map of ids and their texts");
+    if (!(*ids = af_arena_take(&t->arena, (uint64_t)(map->count + 1) * sizeof **ids)))
+        return af_fail_nomem(err, "the new tokens", (uint64_t)map->count * sizeof **ids);
+    for (int i = 0; i < map->count; i++) {
+        const af_yaml id = {.kind = AF_YAML_SCALAR, .text = map->key[i]}, *text = map->item[i];
+        if (!af_yaml_i64(&id, &(*ids)[i]) || text->kind != AF_YAML_SCALAR || !*text->text)
+            return wrong(r, key, err, "added_tokens_overrides is not a map of ids and their texts");
+        const af_status st = af_token_rename(t->dir, (*ids)[i], text->text, err);
+        if (st != AF_OK)
+            return af_fail_prefix(st, err, "%s: %s", af_run_key_loc(r, key, at, sizeof at), key);
+    }
+    return AF_OK;
 }
 
 af_status af_run_tokens_open(af_run_tokens *t, const af_run_config *run, const char *model,
@@ -252,28 +354,43 @@ af_status af_run_tokens_open(af_run_tokens *t, const af_run_config *run, const c
 {
     af_status st = AF_OK;
     edit_list l = {0};
-    char *source = NULL;
-    const char *from = af_method_trains_base(run) ? NULL : run->lora_model_dir;
-    const bool own = from && af_adapter_own_tokenizer(from, model, INT64_MAX);
-    const bool chatml = takes_chatml(run, model);
+    char *source = NULL, *other = NULL;
+    int64_t *renamed = NULL;
+    const char *from = af_method_trains_base(run) ? NULL : run->lora_model_dir, *texts = model;
     *t = (af_run_tokens){0};
+    if (run->tokenizer_config)
+        AF_TRY(find_tokenizer(&other, run, err));
+    const bool own = !other && from && af_adapter_own_tokenizer(from, model, INT64_MAX);
+    texts = other ? other : own ? from : model;
+    if (run->token_overrides) {
+        AF_TRY(make_dir(t, model, own ? from : NULL, other, err));
+        AF_TRY(rename_tokens(t, &renamed, run, err));
+        texts = t->dir;
+    }
+    const bool chatml = takes_chatml(run, other ? other : model);
     AF_TRY(read_edits(&l, run, chatml, &t->arena, err));
     if (run->chat_template_path)
-        AF_TRY(clone_tokens(&l, &t->arena, &source, run, own ? from : model, err));
-    if (l.count || own || run->resize_to_32x)
-        AF_TRY(af_token_edits_plan(&t->edits, &t->arena, own ? from : model, l.item, l.count, err));
+        AF_TRY(clone_tokens(&l, &t->arena, &source, run, texts, err));
+    if (l.count || other || own || renamed || run->resize_to_32x)
+        AF_TRY(af_token_edits_plan(&t->edits, &t->arena, texts, l.item, l.count, err));
     if (t->edits.added || run->resize_to_32x)
         t->vocab = t->edits.size;
+    if (other)
+        AF_TRY(count_rows(t, model, err));
+    if (renamed)
+        AF_TRY(add_used(t, renamed, run->token_overrides->count, err));
     if (run->resize_to_32x)
         t->vocab = (t->vocab + ROWS_STEP - 1) / ROWS_STEP * ROWS_STEP;
-    if (!t->edits.changed && !own && !chatml && !source)
+    if (!t->edits.changed && !other && !own && !renamed && !chatml && !source)
         goto done;
-    AF_TRY(make_dir(t, model, own ? from : NULL, err));
+    if (!t->dir)
+        AF_TRY(make_dir(t, model, own ? from : NULL, other, err));
     AF_TRY(af_token_edits_write(t->dir, l.item, l.count, 0, err));
     if (chatml || source)
         AF_TRY(put_template(t->dir, source ? source : t->dir, source ? NULL : "chatml", err));
 done:
     free(source);
+    free(other);
     return st;
 }
 
@@ -281,7 +398,7 @@ af_status af_run_tokens_fit(af_run_tokens *t, const char *model, int64_t rows, a
 {
     af_status st = AF_OK;
     if (!t->dir)
-        AF_TRY(make_dir(t, model, NULL, err));
+        AF_TRY(make_dir(t, model, NULL, NULL, err));
     AF_TRY(af_token_edits_write(t->dir, NULL, 0, rows, err));
 done:
     return st;
@@ -290,7 +407,7 @@ done:
 af_status af_run_tokens_rope(af_run_tokens *t, const char *model, const af_rope_change *r,
                              af_error *err)
 {
-    const af_status st = t->dir ? AF_OK : make_dir(t, model, NULL, err);
+    const af_status st = t->dir ? AF_OK : make_dir(t, model, NULL, NULL, err);
     return st == AF_OK ? af_rope_change_file(t->dir, r, err) : st;
 }
 

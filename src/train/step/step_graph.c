@@ -12,6 +12,7 @@
 #include "train/run/freeze.h"
 #include "train/run/method.h"
 #include "train/run/run_qat.h"
+#include "train/step/moment_block.h"
 #include "train/step/ranks.h"
 #include "train/step/resident.h"
 
@@ -56,6 +57,8 @@ static void group_base(const af_step_graph *s)
             af_param_whole_moments(p);
         if (p && (spec->layer < 0 || s->model->adapter))
             af_param_outside(p);
+        if (p && s->run->optimizer == AF_OPTIMIZER_ADAM_MINI)
+            af_param_moment_block(p, af_moment_block(s->model->spec, i));
         if (p && af_tensor_gradient(p))
             af_tensor_set_group(p, spec->ndim == 1 ? plus_ratio(s) : 1.0,
                                 spec->slot == AF_SLOT_SINKS || decays(s->run, spec->name));
@@ -306,7 +309,8 @@ af_status af_step_graph_record(af_step_graph *s, af_memory_mode mode, af_error *
         .train_adapter = s->model->adapter != NULL,
         .adapter = s->model->adapter,
         .dropout = s->model->dropout,
-        .qat = {.group = s->run->qat_group,
+        .qat = {.type = s->run->qat_type,
+                .group = s->run->qat_group,
                 .inputs = s->run->qat_inputs,
                 .embedding = s->run->qat_embedding,
                 .switched = s->run->qat_after > 0},
@@ -519,6 +523,8 @@ af_status af_step_graph_upload(af_step_graph *s, const af_batch *b, float scale,
     if (s->in.spread)
         AF_TRY(write_spread(s, b, err));
     AF_TRY(write_likely(s, b, scale > 0, err));
+    if (s->leaves.qat_rows)
+        AF_TRY(af_tensor_write(s->graph, s->leaves.qat_rows, &(int32_t){(int32_t)b->rows}, 4, err));
     AF_TRY(af_model_write_rope(&s->leaves, rope_length(s, b), err));
     if (af_run_model_distils(s->model))
         AF_TRY(af_teacher_upload(&s->teacher, s->model, b, s->rows_max, scale, rope_length(s, b),

@@ -73,9 +73,27 @@ static void set_shape(af_step_graph *s, int64_t sequence_len)
     s->attention_max = shares ? s->run->micro_batch_size * sequence_len * 2 : 0;
 }
 
+/* Elements of the base that are trained: all, or those of some tensors, or of some of their rows.
+ */
+static int64_t trained_of_base(const af_run_model *m)
+{
+    const af_trained *t = &m->trained;
+    int64_t n = t->tensor ? 0 : m->spec->params;
+    for (int i = 0; t->tensor && i < m->spec->tensors; i++) {
+        const af_tensor_spec *p = &m->spec->tensor[i];
+        int64_t rows = 0, width = 1;
+        for (int k = 1; k < p->ndim; k++)
+            width *= p->dim[k];
+        for (int k = 0; k < t->ranges; k++)
+            rows += t->range[k].tensor == i ? t->range[k].to - t->range[k].from : 0;
+        n += t->tensor[i] ? (rows ? rows : p->dim[0]) * width : 0;
+    }
+    return n;
+}
+
 static int64_t trained(const af_step_graph *s)
 {
-    int64_t n = s->model->adapter ? 0 : s->model->spec->params;
+    int64_t n = s->model->adapter ? 0 : trained_of_base(s->model);
     for (int i = 0; s->model->adapter && i < s->model->spec->modules; i++) {
         const af_module_spec *m = &s->model->spec->module[i];
         n += m->copies * s->model->adapter->module[i].rank * (m->in + m->out);

@@ -1,6 +1,7 @@
 /* train_log.c - what a run logs before its first step and after its last. */
 #include "train/report/next_steps.h"
 #include "train/run/method.h"
+#include "train/run/run_qat.h"
 #include "train/step/memory_fit.h"
 #include "train/step/resident.h"
 #include "train/step/setting_warnings.h"
@@ -81,6 +82,16 @@ static void log_tokens(const af_trainer *t)
 {
     const af_token_edits *e = &t->model.tokens.edits;
     const af_adapter *a = t->model.adapter;
+    if (t->run->tokenizer_config)
+        af_run_log(t->hooks, "tokenizer of '%s': %" PRId64 " tokens%s", t->run->tokenizer_config,
+                   e->size, af_loader_is_grown(t->model.loader) ? ", the vocabulary grows" : "");
+    if (t->run->token_overrides)
+        af_run_log(t->hooks, "%d token%s another text (added_tokens_overrides)%s",
+                   t->run->token_overrides->count,
+                   t->run->token_overrides->count > 1 ? "s have" : " has",
+                   a && (a->tokens[0].count || a->tokens[1].count) && !t->run->trainable_tokens
+                       ? "; their rows are trained"
+                       : "");
     if (!e->added)
         return;
     const bool head =
@@ -196,6 +207,9 @@ static void log_next(const af_trainer *t)
     af_buf b = {0};
     af_run_log(t->hooks, "%s: %s/%s", t->model.adapter ? "adapter" : "model", dir,
                t->model.adapter ? "adapter_model.safetensors" : "model.safetensors");
+    if (af_run_qat_name(t->run))
+        af_run_log(t->hooks, "note: its weights are not rounded: quantize them to %s",
+                   af_run_qat_name(t->run));
     af_run_log(t->hooks, "report: %s/report.html", dir);
     af_next_commands(&b, t->run, &t->model, af_trainer_is_chat(t));
     af_run_log(t->hooks, "next:");

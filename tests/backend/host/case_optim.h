@@ -219,6 +219,35 @@ static void adafactor_case(bool vector)
     same("adafactor", b.g, vec(n, 0.0), 0);
 }
 
+/* Three blocks of 40 values in ranges of 24; with a norm that is not finite no value changes. */
+static void adam_mini_case(bool finite)
+{
+    using namespace minis;
+    const size_t blocks = 3, size = 40, n = blocks * size;
+    buffers b(n, finite);
+    floats second(vec{0.01, 0.02, 0.03}), part(2 * blocks);
+    vec w = b.w.values(), g = b.g.values(), m = b.m.values(), v = second.values();
+    for (size_t k = 0; finite && k < blocks; k++) {
+        double sum = 0;
+        for (size_t i = k * size; i < (k + 1) * size; i++)
+            sum += g[i] * clip * g[i] * clip;
+        v[k] = b2 * v[k] + (1 - b2) * sum / (double)size;
+        for (size_t i = k * size; i < (k + 1) * size; i++) {
+            m[i] = b1 * m[i] + (1 - b1) * g[i] * clip;
+            w[i] = w[i] * (1 - rate * decay) - rate * adam_move(m[i], v[k]);
+        }
+    }
+    launch({2 * blocks, 1}, 32, adam_mini_parts, part.p(), b.g.p(), b.stats.p(), size, 24, 2);
+    launch({1, 1}, 32, adam_mini_moments, second.p(), part.p(), b.stats.p(), blocks, size, 2, b2,
+           1 - b2);
+    launch({2 * blocks, 1}, 32, adam_mini_apply, BUFS, b.m.p(), second.p(), size, 24, 2, b1, 1 - b1,
+           eps, decay, fac);
+    same("adam_mini v", second, v, 1e-5);
+    same("adam_mini m", b.m, m, 1e-5);
+    same("adam_mini", b.w, w, 1e-5);
+    same("adam_mini", b.g, vec(n, 0.0), 0);
+}
+
 static void norm_case(double size, float max_norm)
 {
     using namespace optimizers;

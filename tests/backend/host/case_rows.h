@@ -175,6 +175,53 @@ static void fake_quant_case(int symmetric)
     same("fake_quant mask", mask, wm, 0);
     same("fake_quant_bwd", dx, wdx, 0);
 }
+/* The nearest of the codes 0, 1, ..; of two the even one. */
+static double nearest_code(const vec &codes, double x)
+{
+    size_t best = 0;
+    for (size_t i = 1; i < codes.size(); i++) {
+        const double gap = fabs(fabs(x) - codes[i]) - fabs(fabs(x) - codes[best]);
+        best = gap < 0 || (gap == 0 && i % 2 == 0) ? i : best;
+    }
+    return copysign(codes[best], x);
+}
+/* All of x but its last row count in the scale of nvfp4. */
+static void fake_float_case()
+{
+    using namespace rows;
+    enum { SIDE = 64, HEIGHT = 5, N = SIDE * HEIGHT, BLOCKS = 2 };
+    const vec e2m1 = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+    vec e4m3;
+    for (int i = 0; i < 127; i++)
+        e4m3.push_back(i < 8 ? ldexp(i, -9) : ldexp(8 + i % 8, i / 8 - 10));
+    acts x(numbers(N, 1));
+    floats nv(N), mx(N), fp8(N);
+    buf<u32> part(BLOCKS);
+    buf<int> count(vec{HEIGHT - 1});
+    launch({BLOCKS, 1}, 64, float_most, part.p(), x.p(), N, SIDE, count.p());
+    launch({BLOCKS, 1}, 64, fake_float4, nv.p(), x.p(), part.p(), BLOCKS, N, 16);
+    launch({BLOCKS, 1}, 64, fake_float4, mx.p(), x.p(), (const u32 *)nullptr, 0, N, 32);
+    launch({HEIGHT, 1}, 64, fake_float8, fp8.p(), x.p(), SIDE);
+    const vec v = x.values();
+    const auto most = [&](size_t from, size_t n) {
+        double m = 0;
+        for (size_t i = from; i < from + n; i++)
+            m = fmax(m, fabs(v[i]));
+        return m;
+    };
+    vec want[3] = {vec(N), vec(N), vec(N)};
+    const double t = most(0, N - SIDE) / 2688;
+    for (size_t i = 0; i < N; i++) {
+        const double s[3] = {t * nearest_code(e4m3, fmax(most(i / 16 * 16, 16) / 6 / t, 0x1p-6)),
+                             exp2(ceil(log2(most(i / 32 * 32, 32) / 6))),
+                             (double)rounded<AF_T>((float)(most(i / SIDE * SIDE, SIDE) / 448))};
+        for (int k = 0; k < 3; k++)
+            want[k][i] = s[k] * nearest_code(k == 2 ? e4m3 : e2m1, v[i] / s[k]);
+    }
+    same("fake_float nvfp4", nv, want[0], 1e-6);
+    same("fake_float mxfp4", mx, want[1], 0);
+    same("fake_float fp8", fp8, want[2], 1e-6);
+}
 static void ternary_case()
 {
     using namespace rows;

@@ -17,6 +17,11 @@ namespace factors
 #include "ops/optim/adafactor.cu"
 #undef WARPS
 } // namespace factors
+namespace minis
+{
+#include "ops/optim/adam_mini.cu"
+#undef EACH_VALUE
+} // namespace minis
 #define AF_ROUND 0
 #define KIND     nearest
 #include "host/rounding_kernels.h"
@@ -37,6 +42,7 @@ namespace rows
 #include "ops/general/softmax.cu"
 #undef EACH
 #define AF_U float
+#include "ops/fakequant/fake_float.cu"
 #include "ops/fakequant/ternary.cu"
 } // namespace rows
 namespace elements

@@ -35,6 +35,8 @@ T["adamw-groups"]=run(lambda p:torch.optim.AdamW([{"params":[p[0]],"lr":0.01,"we
 T["adafactor"]=run(lambda p:Adafactor(p,lr=0.01,relative_step=False,scale_parameter=False))
 T["adafactor-decay"]=run(lambda p:Adafactor(p,lr=0.01,relative_step=False,scale_parameter=False,weight_decay=0.1))
 T["lion"]=run(lambda p:bnb.optim.Lion32bit(p,lr=0.01,weight_decay=0.1,min_8bit_size=10**9))
+from adam_mini import Adam_mini
+T["adam-mini"]=run(lambda p:Adam_mini([("mlp.a",p[0]),("b",p[1])],lr=0.01,weight_decay=0.1,verbose=False))
 for n,v in T.items(): v.astype("<f4").tofile(f"{out}/{n}.f32"); print(n,v.shape,v[-1][:3])
 src=open(os.path.dirname(bnb.__file__)+"/backends/triton/kernels_optim.py").read()
 a=src.index("# Pure torch implementation for reference"); b=src.index("# Mixed torch + triton")

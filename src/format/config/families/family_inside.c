@@ -63,6 +63,47 @@ static void cohere_compass_keys(af_config_source *s, af_hf_config *c)
         af_config_wrong(s, "rope_parameters", "an object with sliding_attention");
 }
 
+static double positive(af_config_source *s, const char *key, double absent)
+{
+    const double v = af_config_num(s, key, absent);
+    if (!(v > 0 && v < 1e9))
+        af_config_wrong(s, key, "a positive number in range");
+    return v;
+}
+
+/* Every fourth layer, counted from the last, sees everything and has no rotation: unless lists say
+ * otherwise. Of layer_rope_theta transformers reads only which are 0. */
+static void muse_glimmer_keys(af_config_source *s, af_hf_config *c)
+{
+    int n = 0;
+    const int64_t layers = c->num_hidden_layers;
+    const double *theta =
+        af_config_nums(s, &c->arena, "layer_rope_theta", AF_CONFIG_LAYERS_MAX, &n);
+    c->attention_multiplier = positive(s, "qk_scale_factor", 3.87);
+    c->logit_scale = positive(s, "output_multiplier", 0.19611613513818404);
+    c->post_norm_eps = positive(s, "post_norm_eps", 1e-8);
+    af_layer_type *types = af_config_take_types(s, c);
+    if (s->st != AF_OK || !types)
+        return;
+    if (af_config_value(s, "layer_rope_theta") && n != layers)
+        af_config_wrong(s, "layer_rope_theta", "a list with one entry per layer");
+    bool *none = af_arena_take(&c->arena, (uint64_t)layers * sizeof *none);
+    if (!none) {
+        s->st = af_fail_nomem(s->err, "layer_rope_theta", (uint64_t)layers);
+        return;
+    }
+    for (int64_t i = 0; i < layers && s->st == AF_OK; i++) {
+        const bool full = (layers - 1 - i) % 4 == 0;
+        types[i] = full ? AF_LAYER_FULL : AF_LAYER_SLIDING;
+        none[i] = n ? theta[i] == 0 : full;
+        if (n && theta[i] != 0 && theta[i] != c->rope.theta)
+            af_config_wrong(s, "layer_rope_theta", "a list of 0 and the base of rope_parameters");
+    }
+    c->no_rope = none;
+    if (!c->layer_types)
+        c->layer_types = types;
+}
+
 /* Layers that attend to images add nothing to text alone: they are left out. */
 static void mllama_keys(af_config_source *s, af_hf_config *c)
 {
@@ -198,6 +239,50 @@ const af_family af_families_inside[] = {
      .sliding = AF_SLIDING_LISTED,
      .tied = true,
      .keys = cohere_compass_keys},
+    {.model_type = "muse_glimmer_text",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .kv_heads = 2,
+     .head_dim = 128,
+     .window = 2048,
+     .sliding = AF_SLIDING_LISTED,
+     .final_softcap = 20,
+     .keys = muse_glimmer_keys},
+    /* code in repositories */
+    {QWEN2_VL("dots_ocr"), .whole = true},
+    {.model_type = "minicpmv2_6",
+     .same = "qwen2",
+     .whole = true,
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 1e4,
+     .kv_heads = 32,
+     .sliding = AF_SLIDING_UPPER},
+    {.model_type = "minicpmv4",
+     .same = "llama",
+     .whole = true,
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 1e4},
+    {.model_type = "minicpmv4_5",
+     .same = "qwen3",
+     .whole = true,
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 1e4,
+     .kv_heads = 32,
+     .head_dim = 128,
+     .sliding = AF_SLIDING_UPPER},
+    {.model_type = "phi3_v",
+     .same = "phi3",
+     .whole = true,
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .partial = 1,
+     .sliding = AF_SLIDING_ALL,
+     .pad = 32001},
     {.model_type = "phi4_multimodal",
      .same = "phi3",
      .whole = true,

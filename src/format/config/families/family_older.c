@@ -264,6 +264,29 @@ static void persimmon_keys(af_config_source *s, af_hf_config *c)
     c->qk_norm = af_config_bool(s, "qk_layernorm", true);
 }
 
+static const char *const modernbert_words[][2] = {
+    {"rms_norm_eps", "norm_eps"},
+    {"rope_theta", "global_rope_theta"},
+    {"rope_local_base_freq", "local_rope_theta"},
+    {"sliding_window_pattern", "global_attn_every_n_layers"},
+    {0}};
+
+/* Ettin's decoders. local_attention counts keys on both sides, as ModernBERT has it. */
+static void modernbert_keys(af_config_source *s, af_hf_config *c)
+{
+    c->num_key_value_heads = c->num_attention_heads;
+    c->head_dim = 0; /* never another than its share of the width */
+    c->mlp_bias = false;
+    c->sliding_window = af_config_size(s, "local_attention", 128, 2, INT32_MAX) / 2;
+    must_be(s, "norm_bias", false);
+    must_be(s, "mlp_bias", false);
+    must_be(s, "classifier_bias", false);
+    must_be(s, "decoder_bias", true);
+    const char *act = af_config_str(s, &c->arena, "classifier_activation", "gelu");
+    if (s->st == AF_OK && strcmp(act, c->hidden_act) != 0)
+        af_config_wrong(s, "classifier_activation", "the same as hidden_activation");
+}
+
 #define GPT_WORDS                                                                                  \
     {                                                                                              \
         "n_embd", "n_layer", "n_head", "n_positions", "n_inner"                                    \
@@ -350,6 +373,18 @@ const af_family af_families_older[] = {
      .theta = 1e4,
      .partial = 0.5,
      .keys = persimmon_keys},
+    {.model_type = "modernbert-decoder",
+     .act = "gelu",
+     .eps = 1e-5,
+     .theta = 160000,
+     .local_theta = 1e4,
+     .window = 64,
+     .pattern = 3,
+     .sliding = AF_SLIDING_BUT_FIRST,
+     .tied = true,
+     .pad = 50283 + 1,
+     .alias = modernbert_words,
+     .keys = modernbert_keys},
     {.model_type = "gpt_neox",
      .gguf = "gptneox",
      .act = "gelu",

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 
+#include <jansson.h>
 #include <math.h>
 
 /* One switch for q, k, v and o; the MLP has no biases. */
@@ -59,9 +60,15 @@ static void softmax_router(af_config_source *s, af_hf_config *c, const char *sha
     c->norm_topk_prob = af_config_bool(s, "norm_topk_prob", norm) && c->num_experts_per_tok > 1;
 }
 
+/* Also deepseek_v2 without latent attention, as text models of DeepSeek-OCR and -VL2 are. */
 static void deepseek_keys(af_config_source *s, af_hf_config *c)
 {
     af_config_deepseek_experts(s, c, 0, 0, 1407, 0);
+    const char *method = af_config_str(s, &c->arena, "topk_method", "greedy");
+    if (s->st == AF_OK && strcmp(method, "greedy") != 0)
+        af_config_wrong(s, "topk_method", "greedy");
+    if (af_config_num(s, "routed_scaling_factor", 1) != 1)
+        af_config_wrong(s, "routed_scaling_factor", "1");
     softmax_router(s, c, "n_shared_experts", false);
     if (af_config_int(s, "moe_layer_freq", 1) != 1)
         af_config_wrong(s, "moe_layer_freq", "1");
@@ -158,7 +165,80 @@ static void chatglm_keys(af_config_source *s, af_hf_config *c)
         af_config_wrong(s, "pre_seq_len", "null: learned prefixes are not supported");
 }
 
+/* One half of a block of nemotron-nas: whether it is there. */
+static bool half_there(af_config_source *half)
+{
+    const bool none = af_config_bool(half, "no_op", false);
+    if (!none && af_config_bool(half, "replace_with_linear", false))
+        af_config_wrong(half, "replace_with_linear", "false: such blocks are not supported");
+    if (af_config_value(half, "window_length"))
+        af_config_wrong(half, "window_length", "null: windows of this family are not supported");
+    if (af_config_value(half, "num_sink_tokens"))
+        af_config_wrong(half, "num_sink_tokens", "null: sinks of this family are not supported");
+    return !none;
+}
+
+static int64_t heads_in_group(af_config_source *attention, int64_t heads)
+{
+    const int64_t group = af_config_int(attention, "n_heads_in_group", 0);
+    if (group < 1 || group > heads || heads % group)
+        af_config_wrong(attention, "n_heads_in_group", "a part of num_attention_heads");
+    return AF_MAX(group, 1);
+}
+
+/* The width of an MLP, as its code has it: a multiple of 256. */
+static int64_t nas_width(af_config_source *ffn, const af_hf_config *c)
+{
+    const double mult = af_config_num(ffn, "ffn_mult", 0);
+    const double width = 2 * mult * (double)c->hidden_size / 3;
+    if (!(mult > 0 && width >= 1 && width < AF_CONFIG_WIDTH_MAX)) {
+        af_config_wrong(ffn, "ffn_mult", "a positive number in range");
+        return 1;
+    }
+    return ((int64_t)width + 255) / 256 * 256;
+}
+
+/* Layers have their own number of kv heads and width of the MLP, or lack one of the two: 0. */
+static void nas_keys(af_config_source *s, af_hf_config *c)
+{
+    const json_t *blocks = af_config_value(s, "block_configs");
+    const int64_t n = c->num_hidden_layers, heads = c->num_attention_heads;
+    if (n < 1 || n > AF_CONFIG_LAYERS_MAX || heads < 1)
+        return; /* has its own message */
+    if (!json_is_array(blocks) || json_array_size(blocks) != (size_t)n) {
+        af_config_wrong(s, "block_configs", "a list with one entry per layer");
+        return;
+    }
+    int64_t *kv = af_arena_take(&c->arena, 2 * (uint64_t)n * sizeof *kv), *ffn = kv + n;
+    if (!kv) {
+        s->st = af_fail_nomem(s->err, "block_configs", 2 * (uint64_t)n * sizeof *kv);
+        return;
+    }
+    for (int64_t i = 0; i < n && s->st == AF_OK; i++) {
+        af_config_source block = af_config_inner(s, json_array_get(blocks, (size_t)i)), half;
+        kv[i] = ffn[i] = 0;
+        if (af_config_part(&half, &block, "attention") && half_there(&half))
+            kv[i] = heads / heads_in_group(&half, heads);
+        block.st = block.st == AF_OK ? half.st : block.st;
+        if (af_config_part(&half, &block, "ffn") && half_there(&half))
+            ffn[i] = nas_width(&half, c);
+        s->st = block.st == AF_OK ? half.st : block.st;
+        if (s->st == AF_OK && !kv[i] && !ffn[i])
+            af_config_wrong(s, "block_configs", "a list of blocks with attention or an MLP");
+        c->intermediate_size = AF_MAX(c->intermediate_size, ffn[i]);
+    }
+    c->num_key_value_heads = heads;
+    c->per_layer.kv_heads = kv;
+    c->per_layer.ffn = ffn;
+}
+
 const af_family af_families_remote[] = {
+    {.model_type = "nemotron-nas",
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 1e4,
+     .ffn = 1,
+     .keys = nas_keys},
     {.model_type = "internlm2",
      .gguf = "internlm2",
      .act = "silu",
@@ -167,6 +247,20 @@ const af_family af_families_remote[] = {
      .pad = 1,
      .keys = internlm2_keys,
      .gguf_keys = internlm2_gguf},
+    {.model_type = "internlm",
+     .same = "llama",
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 1e4,
+     .pad = 1,
+     .keys = internlm2_keys},
+    {.model_type = "PanguEmbedded",
+     .same = "llama",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .pad = 1,
+     .keys = internlm2_keys},
     {.model_type = "minicpm",
      .gguf = "minicpm",
      .act = "silu",

@@ -1,0 +1,62 @@
+/* method_runs.h - runs with the methods of tools/golden/make_method_runs.py. */
+#ifndef AF_METHOD_RUNS_H
+#define AF_METHOD_RUNS_H
+
+#include "train/run_folder.h"
+
+#include "afinar/train.h"
+#include "base/buf.h"
+
+/* A run of the tiny Qwen2 with these lines. */
+static inline void write_run(const char *path, const char *out, const char *extra)
+{
+    af_buf b = {0};
+    af_error err = {0};
+    af_buf_printf(&b,
+                  "base_model: %s/models/qwen2\ndatasets: [{path: %s/models/data/train.jsonl}]\n"
+                  "output_dir: %s\nmicro_batch_size: 2\ngradient_accumulation_steps: 2\n"
+                  "num_epochs: 1.875\nweight_decay: 0.01\nweight_decay_on: all\n"
+                  "lr_scheduler: cosine\nwarmup_steps: 3\nmax_grad_norm: 1.0\nshuffle: false\n"
+                  "bf16: false\ndevice: cpu\n%s",
+                  golden_dir(), golden_dir(), out, extra);
+    CHECK_OK(af_file_write(path, b.data, b.len, &err), err);
+    af_buf_clear(&b);
+}
+
+/* AF_OK or the error. */
+static inline af_status train(const char *extra, af_error *err)
+{
+    char path[300], out[300];
+    af_train_result result;
+    snprintf(out, sizeof out, "%s/out", dir);
+    snprintf(path, sizeof path, "%s/run.yaml", dir);
+    CHECK_OK(af_path_remove(out, err), *err);
+    write_run(path, out, extra);
+    return af_train(path, NULL, 0, NULL, &result, err);
+}
+
+static inline void check_run_within(const char *run, double loss_limit, double norm_limit)
+{
+    af_buf b = {0};
+    af_error err = {0};
+    json_t *keys = golden_json(run, "run.json"), *v;
+    const char *key;
+    json_object_foreach(keys, key, v)
+    {
+        char *text = json_dumps(v, JSON_ENCODE_ANY);
+        af_buf_printf(&b, "%s: %s\n", key, text);
+        free(text);
+    }
+    if (json_object_get(keys, "load_in_8bit") || strcmp(run, "asft-lora") == 0)
+        af_buf_printf(&b, "lora_model_dir: %s/runs/qwen2/lora/initial_adapter\n", golden_dir());
+    CHECK_OK(train(b.data, &err), err);
+    follows_golden("out", run, loss_limit, norm_limit);
+    af_buf_clear(&b);
+    json_decref(keys);
+}
+
+static inline void check_run(const char *run)
+{
+    check_run_within(run, 1e-5, 5e-5); /* as in test_trajectories.c */
+}
+#endif
