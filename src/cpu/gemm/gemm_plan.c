@@ -62,13 +62,19 @@ static int64_t count_k(af_gemm_plan *p, const af_gemm *g, const af_gemm_machine 
 }
 
 /* Rows of a bf16 A whose stored rows are k's (a gradient of weights) and that pass few strips are
- * transposed between the multiplications of those before; so are rows split into planes. */
+ * transposed between the multiplications of those before; so are rows split into planes. Threads
+ * that would split them again for many strips split them once, if they all fit. */
 static bool packs_own_rows(const af_gemm_plan *p, const af_gemm *g, int threads,
                            const af_gemm_machine *m)
 {
     const int64_t mr = m->tile[p->kind].mr, nr = m->tile[p->kind].nr;
-    if (p->kind == AF_GEMM_PLANES)
-        return af_ceil_div(g->M, mr) * af_ceil_div(g->N, nr) >= OWN_TILES * threads;
+    if (p->kind == AF_GEMM_PLANES) {
+        const int64_t panels = af_ceil_div(g->N, nr),
+                      bytes = g->M * p->packed_k * af_value_bytes(p->kind) * af_planes_a(p->kind);
+        const bool again = threads > 1 && panels > 2 * m->tile[p->kind].strip &&
+                           bytes <= af_gemm_panel_bytes(m, threads);
+        return af_ceil_div(g->M, mr) * panels >= OWN_TILES * threads && !again;
+    }
     return p->kind == AF_GEMM_BF16 && m->alias && g->a.trans && p->total == g->K &&
            g->M >= 2 * mr && g->N >= 2 * nr && g->N <= 2 * m->scratch_cols;
 }
