@@ -17,8 +17,8 @@ static inline void write_run(const char *path, const char *out, const char *extr
                   "output_dir: %s\nmicro_batch_size: 2\ngradient_accumulation_steps: 2\n"
                   "num_epochs: 1.875\nweight_decay: 0.01\nweight_decay_on: all\n"
                   "lr_scheduler: cosine\nwarmup_steps: 3\nmax_grad_norm: 1.0\nshuffle: false\n"
-                  "bf16: false\ndevice: cpu\n%s",
-                  golden_dir(), golden_dir(), out, extra);
+                  "bf16: false\ndevice: %s\n%s",
+                  golden_dir(), golden_dir(), out, test_device(), extra);
     CHECK_OK(af_file_write(path, b.data, b.len, &err), err);
     af_buf_clear(&b);
 }

@@ -82,7 +82,8 @@ static void check_case(const char *name)
     CHECK_MSG(c, "%s: %s", path, why.text);
     snprintf(run, sizeof run, "%s/run.yaml", dir);
     write_run(c, run);
-    CHECK_OK(af_train(run, NULL, 0, NULL, &result, &err), err);
+    snprintf(path, sizeof path, "device=%s", test_device());
+    CHECK_OK(af_train(run, (const char *const[]){path}, 1, NULL, &result, &err), err);
     snprintf(path, sizeof path, "%s/out/metrics.jsonl", dir);
     CHECK_OK(af_file_read(&text, &size, path, 1 << 24, &err), err);
     const json_t *steps = json_object_get(c, "steps");

@@ -185,14 +185,16 @@ static void test_what_starts_add_to_the_base(void **state)
     }
 }
 
-/* The rest of six steps, resumed after three with another number of threads, has their bytes. */
+/* The rest of six steps, resumed after three with another number of threads (of up to eight:
+ * decision 0018), has their bytes. */
 static void check_resumes(const char *lines, const char *file)
 {
     char text[400], path[600], resume[700];
     af_error err = {0};
     af_train_result result;
     uint64_t whole_size, size;
-    snprintf(text, sizeof text, "%slearning_rate: 1e-3\nmax_steps: 6\nsave_steps: 3\n", lines);
+    snprintf(text, sizeof text, "%slearning_rate: 1e-3\nmax_steps: 6\nsave_steps: 3\nthreads: 2\n",
+             lines);
     CHECK_OK(train(text, &err), err);
     char *whole = read_output("out", file, &whole_size);
     snprintf(path, sizeof path, "%s/run.yaml", dir);
