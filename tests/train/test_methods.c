@@ -73,7 +73,8 @@ static void test_the_divergence_begins_at_zero(void **state)
     CHECK_OK(train("adapter: qlora\nlora_r: 4\nuse_asft_loss: true\nmax_steps: 1\n", &err), err);
     char *text = read_output("out", "metrics.jsonl", &size);
     json_t *row = json_loadb(text, strcspn(text, "\n"), 0, NULL);
-    CHECK_MSG(json_number_value(json_object_get(row, "kl")) == 0, "%s", text);
+    const double kl = json_number_value(json_object_get(row, "kl")); /* sums differ on a GPU */
+    CHECK_MSG(strcmp(test_device(), "cpu") == 0 ? kl == 0 : fabs(kl) < 1e-6, "%s", text);
     json_decref(row);
     free(text);
 }

@@ -140,7 +140,9 @@ extern "C" __global__ void layernorm_dw(float *part, const AF_T *x, const float 
     part[(i64)blockIdx.y * 2 * D + D + d] = db;
 }
 
-/* Block g: elements g*len ..; one scale (and zero point) from their range, which contains 0. */
+/* Block g: elements g*len ..; one scale (and zero point) from their range, which contains 0. The
+ * codes are those of division in double, which f32 decides but near an edge between two codes
+ * (quotients of up to 2^16 are within 0.01): weights in bf16 often lie on one. */
 extern "C" __global__ void fake_quant(AF_T *y, unsigned char *mask, const AF_T *x, long long len,
                                       float levels, int symmetric)
 {
@@ -152,20 +154,25 @@ extern "C" __global__ void fake_quant(AF_T *y, unsigned char *mask, const AF_T *
     }
     low = -block_max(-low);
     high = block_max(high);
-    float scale = 1.0f, zero = 0.0f, from = 0.0f, to = levels - 1.0f;
+    double scale = 1.0, zero = 0.0, from = 0.0, to = levels - 1.0f;
     if (symmetric) {
         from = -levels / 2;
         to = levels / 2 - 1.0f;
         const float top = fmaxf(high, -low);
-        scale = top > 0.0f ? top / to : 1.0f;
+        scale = top > 0.0f ? top / to : 1.0;
     } else {
-        scale = high > low ? (high - low) / to : 1.0f;
-        zero = rintf(-low / scale);
+        scale = high > low ? ((double)high - low) / to : 1.0;
+        zero = rint(-low / scale);
     }
+    const float near = (float)scale;
     for (i64 i = threadIdx.x; i < len; i += blockDim.x) {
-        const float q = rintf(load(x + at + i) / scale) + zero;
-        mask[at + i] = q >= from && q <= to;
-        store(y + at + i, scale * (fminf(fmaxf(q, from), to) - zero));
+        const float v = load(x + at + i), q = v / near;
+        double code = rintf(q);
+        if (fabsf(fabsf(q - rintf(q)) - 0.5f) < 0.02f)
+            code = rint(v / scale);
+        code += zero;
+        mask[at + i] = code >= from && code <= to;
+        store(y + at + i, (float)(scale * (fmin(fmax(code, from), to) - zero)));
     }
 }
 extern "C" __global__ void fake_quant_bwd(AF_T *dx, const unsigned char *mask, const AF_T *dy,
