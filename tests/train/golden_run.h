@@ -37,8 +37,9 @@ static inline char *run_file(const char *root, const char *models, const json_t 
                   data, out);
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         af_buf_printf(&b, "%s: %s\n", keys[i], text_of(run, keys[i], v, sizeof v));
-    af_buf_str(
-        &b, "shuffle: false\nbf16: false\nweight_decay_on: all\ndevice: cpu\nlogging_steps: 1\n");
+    af_buf_printf(
+        &b, "shuffle: false\nbf16: false\nweight_decay_on: all\ndevice: %s\nlogging_steps: 1\n",
+        test_device());
     if (json_is_true(json_object_get(run, "sample_packing")))
         af_buf_str(&b,
                    "sample_packing: true\nsample_packing_sequentially: true\nsequence_len: 128\n");

@@ -35,9 +35,9 @@ static af_status try_train(const char *model, const char *out, const char *more,
     snprintf(path[1], sizeof path[1], "%s/run.yaml", dir);
     CHECK_OK(af_file_write(path[0], line, strlen(line), err), *err);
     snprintf(text, sizeof text,
-             "base_model: %s\ndatasets: [{path: %s, type: tokens}]\noutput_dir: %s\ndevice: cpu\n"
+             "base_model: %s\ndatasets: [{path: %s, type: tokens}]\noutput_dir: %s\ndevice: %s\n"
              "learning_rate: 0.01\nwarmup_steps: 0\nbf16: false\nmax_steps: 1\n%s",
-             model, path[0], out, more);
+             model, path[0], out, test_device(), more);
     CHECK_OK(af_file_write(path[1], text, strlen(text), err), *err);
     return af_train(path[1], NULL, 0, NULL, &result, err);
 }

@@ -26,8 +26,8 @@ static void train_full(const char *shared, const char *model, const char *out, c
              "base_model: %s/golden/families/%s\n"
              "datasets: [{path: %s/golden/models/data/train.jsonl}]\noutput_dir: %s/%s\n"
              "warmup_steps: 0\nlr_scheduler: constant\nweight_decay: 0\n"
-             "device: cpu\nbf16: false\nsave_steps: 1\n%s",
-             shared, model, shared, dir, out, more);
+             "device: %s\nbf16: false\nsave_steps: 1\n%s",
+             shared, model, shared, dir, out, test_device(), more);
     train_text(text, &result);
 }
 

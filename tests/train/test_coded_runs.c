@@ -277,8 +277,8 @@ static void train_on(const char *base, const char *out)
                   "base_model: %s\ndatasets: [{path: %s}]\noutput_dir: %s\nadapter: lora\n"
                   "lora_r: 4\nlora_alpha: 8\nlora_target_linear: true\nmicro_batch_size: 2\n"
                   "max_steps: 4\nlearning_rate: 0.01\nlr_scheduler: constant\nwarmup_steps: 0\n"
-                  "bf16: false\ndevice: cpu\nseed: 5\n",
-                  base, data, out);
+                  "bf16: false\ndevice: %s\nseed: 5\n",
+                  base, data, out, test_device());
     snprintf(path, sizeof path, "%s/run.yaml", dir);
     CHECK_OK(af_file_write(path, b.data, b.len, &err), err);
     CHECK_OK(af_train(path, NULL, 0, NULL, &result, &err), err);

@@ -61,8 +61,8 @@ static void train(const char *model, const char *out, const char *more)
     af_train_result result;
     snprintf(text, sizeof text,
              "base_model: %s\ndatasets: [{path: %s/judged/router.jsonl, type: tokens}]\n"
-             "output_dir: %s/%s\ndevice: cpu\nlearning_rate: 0.01\nbf16: false\nmax_steps: 2\n%s",
-             model, golden_dir(), dir, out, more);
+             "output_dir: %s/%s\ndevice: %s\nlearning_rate: 0.01\nbf16: false\nmax_steps: 2\n%s",
+             model, golden_dir(), dir, out, test_device(), more);
     train_text(text, &result);
 }
 
@@ -171,8 +171,8 @@ static void test_codes_are_trained_and_merged(void **state)
              "output_dir: %s\nadapter: lora\nlora_r: 2\nlora_target_modules: [q_proj]\n"
              "lora_target_parameters: [mlp.experts.gate_up_proj, mlp.experts.down_proj, "
              "mlp.router.weight]\nlearning_rate: 0.02\nwarmup_steps: 0\nmax_steps: 2\n"
-             "device: cpu\nbf16: false\n",
-             base, shared, adapter);
+             "device: %s\nbf16: false\n",
+             base, shared, adapter, test_device());
     train_text(text, &result);
     const af_merge_adapter_opts o = {
         .adapter = {adapter}, .weight = {1}, .adapters = 1, .dtype = "f32"};

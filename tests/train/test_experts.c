@@ -266,9 +266,9 @@ static af_status short_run(const char *extra, af_error *err)
     af_train_result result;
     af_buf_printf(&b,
                   "base_model: %s/judged/router-model\ndatasets: [{path: %s/judged/router.jsonl, "
-                  "type: tokens}]\noutput_dir: %s/short\ndevice: cpu\nlearning_rate: 0.01\n"
+                  "type: tokens}]\noutput_dir: %s/short\ndevice: %s\nlearning_rate: 0.01\n"
                   "bf16: false\nmax_steps: 2\noverwrite_output_dir: true\n%s",
-                  golden_dir(), golden_dir(), dir, extra);
+                  golden_dir(), golden_dir(), dir, test_device(), extra);
     snprintf(path, sizeof path, "%s/short.yaml", dir);
     CHECK_OK(af_file_write(path, b.data, b.len, err), *err);
     af_buf_clear(&b);

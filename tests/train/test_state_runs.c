@@ -26,8 +26,8 @@ static void train_whole(const char *shared, const char *out, int steps, const ch
              "base_model: %s/golden/families/qwen3_5_multimodal\n"
              "datasets: [{path: %s/golden/models/data/train.jsonl}]\noutput_dir: %s/%s\n"
              "learning_rate: 1e-3\nmax_steps: %d\nwarmup_steps: 0\nlr_scheduler: constant\n"
-             "device: cpu\nbf16: false\nsave_steps: 2\n%s",
-             shared, shared, dir, out, steps, more);
+             "device: %s\nbf16: false\nsave_steps: 2\n%s",
+             shared, shared, dir, out, steps, test_device(), more);
     train_text(text, &result);
 }
 

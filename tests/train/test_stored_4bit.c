@@ -117,8 +117,8 @@ static void train_on(const char *base, const char *run, const char *adapter, int
                   "micro_batch_size: 2\ngradient_accumulation_steps: 2\n"
                   "weight_decay: 0.01\nweight_decay_on: all\nlr_scheduler: cosine\n"
                   "warmup_steps: 3\nmax_grad_norm: 1.0\nlearning_rate: 0.001\nshuffle: false\n"
-                  "bf16: false\ndevice: cpu\n",
-                  base, golden_dir(), dir, run, adapter, steps, golden_dir());
+                  "bf16: false\ndevice: %s\n",
+                  base, golden_dir(), dir, run, adapter, steps, golden_dir(), test_device());
     snprintf(path, sizeof path, "%s/run.yaml", dir);
     CHECK_OK(af_file_write(path, b.data, b.len, &err), err);
     CHECK_OK(af_train(path, NULL, 0, NULL, &result, &err), err);

@@ -45,8 +45,8 @@ static char *trained_bytes(const char *extra, uint64_t *size)
     af_buf_printf(&b,
                   "base_model: %s/qwen2\ndatasets: [{path: "
                   "%s/data/train_tokens.jsonl}]\noutput_dir: %s\nadapter: lora\n"
-                  "lora_r: 4\nlearning_rate: 1e-3\nmax_steps: 6\ndevice: cpu\nseed: 5\n%s",
-                  models, models, out, extra);
+                  "lora_r: 4\nlearning_rate: 1e-3\nmax_steps: 6\ndevice: %s\nseed: 5\n%s",
+                  models, models, out, test_device(), extra);
     CHECK_OK(af_path_remove(out, &err), err);
     train_text(b.data, &result);
     snprintf(path, sizeof path, "%s/adapter_model.safetensors", out);
