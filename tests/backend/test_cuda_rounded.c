@@ -2,6 +2,7 @@
  * that only records: the gradient of x finds the matrix of the forward pass. */
 #include "test.h"
 
+#include "backend/cuda/cuda_graph.h"
 #include "backend/fake_driver.h"
 #include "graph/graph_access.h"
 #include "model/builder/blocks.h"
@@ -25,6 +26,55 @@ static af_tensor *record(af_graph *g, af_qat_type kind, af_dtype type)
     return af_sum_all(g, x);
 }
 
+static bool uses(const af_node *n, const af_tensor *t, bool outputs)
+{
+    bool found = false;
+    for (int k = 0; k < (outputs ? n->n_out : n->n_in); k++) {
+        const af_tensor *x = outputs ? n->out[k] : n->in[k];
+        found |= (x->base ? x->base : x) == (t->base ? t->base : t);
+    }
+    return found;
+}
+
+/* Does a node of [from, from + count) make what n reads, or write where n reads? */
+static bool meets(const af_graph *g, const af_node *n, int from, int count, bool memory)
+{
+    for (int i = from; i < from + count; i++)
+        for (int k = 0; k < g->nodes[i]->n_out; k++) {
+            const af_tensor *y = g->nodes[i]->out[k];
+            const uint8_t *at = y->data, *end = at + af_tensor_bytes(y);
+            if (!memory && (uses(n, y, false) || uses(n, y, true)))
+                return true;
+            for (int m = 0; memory && m < n->n_in; m++) {
+                const uint8_t *x = n->in[m]->data;
+                if (x && at && x < end && x + af_tensor_bytes(n->in[m]) > at)
+                    return true;
+            }
+        }
+    return false;
+}
+
+/* Gradients of rounded weights are made on the second stream: how many nodes that need them wait
+ * for it. What a LINEAR_DX reads stays until those next to it are done. */
+static int waiting(const af_graph *g)
+{
+    const af_cuda_graph *cg = g->backend;
+    int from = 0, count = 0, found = 0;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const int next = cg->plan.on_second[i];
+        if (next > 0) {
+            from = i + 1, count = next;
+            assert_false(meets(g, g->nodes[i], from, count, true));
+            i += next;
+        } else if (cg->plan.joins[i]) {
+            count = 0, found++;
+        } else if (count > 0) {
+            assert_false(meets(g, g->nodes[i], from, count, false));
+        }
+    }
+    return found;
+}
+
 static void test_rounded_weights_in_every_mode(void **state)
 {
     (void)state;
@@ -40,6 +90,9 @@ static void test_rounded_weights_in_every_mode(void **state)
         af_graph_set_recompute(g, mode, LAYERS);
         CHECK_MSG(af_graph_prepare(g, d, &err) == AF_OK, "type %d, mode %s: %s", k % KINDS,
                   af_recompute_name(mode), err.msg);
+        const int waits = waiting(g);
+        if (k % KINDS == AF_QAT_INT4 || k % KINDS == AF_QAT_NVFP4 || k % KINDS == AF_QAT_MXFP4)
+            assert_true((waits > 0) == (mode < AF_RECOMPUTE_WIDE));
         af_graph_free(g);
         af_device_close(d);
         drop_kept();

@@ -25,6 +25,7 @@ static void write_run(const json_t *c, const char *path)
                   golden_dir(), family, dir);
     af_buf_printf(&b, "datasets: [{path: %s/tokens/records.jsonl, type: tokens}]\nshuffle: false\n",
                   golden_dir());
+    af_buf_printf(&b, "device: %s\nbf16: false\n", test_device());
     af_buf_str(&b, "micro_batch_size: 2\ngradient_accumulation_steps: 2\nmax_steps: 20\n"
                    "learning_rate: 0.005\nweight_decay: 0.1\nweight_decay_on: all\n"
                    "max_grad_norm: 0.5\nlr_scheduler: cosine\nwarmup_steps: 2\nadam_beta2: 0.95\n"

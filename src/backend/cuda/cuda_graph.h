@@ -79,6 +79,7 @@ static inline const af_exec *af_exec_of(const af_node *n, int level)
 /* What layout decided; it survives a release, because the graph may be prepared again. */
 typedef struct af_cuda_plan {
     uint8_t *on_second; /* by position: how many of the next nodes overlap with this one */
+    bool *joins;        /* by position: the node needs what the second stream makes */
     bool uses_second;   /* some do */
     bool uses_third;    /* exchanges with other ranks run next to the nodes around them */
     int *gather;   /* by position: 1 + the last gather whose weights the node reads; 0 = none */

@@ -112,13 +112,41 @@ static void delay_dx(af_graph *g)
     }
 }
 
+/* Does n read or change what the nodes [from, from + count) make? Gradients of parameters are not
+ * looked at before the update, but those of weights that are made from parameters (rounded ones)
+ * are. */
+static bool needs_any(const af_graph *g, const af_node *n, int from, int count)
+{
+    bool found = false;
+    for (int i = from; i < from + count; i++)
+        for (int k = 0; k < g->nodes[i]->n_out; k++) {
+            const af_tensor *t = g->nodes[i]->out[k];
+            found |= touches(n, t->base ? t->base : t);
+        }
+    return found;
+}
+
+/* Does one of these nodes make something else than gradients of parameters? */
+static bool makes_others(const af_graph *g, int from, int count)
+{
+    bool found = false;
+    for (int i = from; i < from + count; i++)
+        for (int k = 0; k < g->nodes[i]->n_out; k++) {
+            const af_tensor *t = g->nodes[i]->out[k];
+            found |= (t->base ? t->base : t)->role != AF_ROLE_GRADIENT;
+        }
+    return found;
+}
+
 /* Weight gradients that follow a LINEAR_DX run on the second stream while it runs. Until the next
- * such group (or the end of the pass) nothing they read may be overwritten. */
+ * such group (or the end of the pass) nothing that they or it read may be overwritten; a node that
+ * needs one of them waits for all. */
 static af_status plan_second_stream(af_graph *g, af_cuda_graph *cg, af_error *err)
 {
     int from = -1, count = 0;
     cg->plan.on_second = af_arena_take(&g->mem, (uint64_t)g->n_nodes + 1);
-    if (!cg->plan.on_second)
+    cg->plan.joins = af_arena_take(&g->mem, ((uint64_t)g->n_nodes + 1) * sizeof(bool));
+    if (!cg->plan.on_second || !cg->plan.joins)
         return af_fail_nomem(err, "the plan", (uint64_t)g->n_nodes);
     if (g->recompute >= AF_RECOMPUTE_WIDE) { /* memory is short: hold nothing longer than needed */
         delay_dx(g);
@@ -133,8 +161,12 @@ static af_status plan_second_stream(af_graph *g, af_cuda_graph *cg, af_error *er
             k++;
         if ((k > 0 || !n || n->phase == AF_PHASE_UPDATE) && count > 0) {
             hold_inputs(g, from, count, i);
+            if (makes_others(g, from, count)) /* they may lie where the LINEAR_DX reads */
+                hold_inputs(g, from - 1, 1, i);
             count = 0;
         }
+        if (n && count > 0)
+            cg->plan.joins[i] = needs_any(g, n, from, count);
         if (k > 0) {
             cg->plan.on_second[i] = (uint8_t)k;
             from = i + 1;

@@ -178,7 +178,8 @@ static af_status join_third(af_cuda *cu, exchanges *x, af_error *err)
 
 /* Every step of the phases in `what`, in order. *count: how many. Weight gradients run on the
  * second stream while the LINEAR_DX before them runs (plan.on_second): the planner holds what they
- * read until the next such group, where the streams join. */
+ * read until the next such group, where the streams join, or before a node that needs a gradient of
+ * them (plan.joins). */
 static af_status issue_all(af_cuda *cu, const af_graph *g, int what, uint64_t *count, af_error *err)
 {
     static const int bit[] = {[AF_PHASE_FORWARD] = AF_RUN_FORWARD,
@@ -207,7 +208,7 @@ static af_status issue_all(af_cuda *cu, const af_graph *g, int what, uint64_t *c
         AF_TRY(af_cuda_offload_issue(cu, cg, i, true, &next, err));
         if (n->phase == AF_PHASE_UPDATE)
             AF_TRY(join_third(cu, &x, err));
-        if (overlapping || n->phase == AF_PHASE_UPDATE)
+        if (overlapping || cg->plan.joins[i] || n->phase == AF_PHASE_UPDATE)
             AF_TRY(join_second(cu, &pending, err));
         if (overlapping) {
             AF_TRY(issue_on_second(cu, g, what, i + 1, overlapping, count, err));
