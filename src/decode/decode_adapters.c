@@ -27,7 +27,8 @@ int af_decoder_find_adapter(const af_decoder *d, const char *name)
 bool af_decode_fits(const af_adapter *a, const char **why)
 {
     const af_model_spec *s = a->spec;
-    *why = a->resized || a->grown || a->tokens[0].count || a->tokens[1].count ? "tokens of its own"
+    *why = a->tables != AF_TABLES_OF_BASE || a->grown || a->tokens[0].count || a->tokens[1].count
+               ? "tokens of its own"
            : a->module[s->embed_module].rank || a->module[s->head_module].rank
                ? "an adapter on the embedding or the head"
                : NULL;

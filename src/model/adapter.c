@@ -278,6 +278,30 @@ af_status af_adapter_read_tensor(af_adapter *a, float **to, const af_weights *w,
     return AF_OK;
 }
 
+/* PEFT stores the base of a targeted embedding or head, too. */
+static af_status read_base_layer(af_adapter *a, int i, const af_weights *w, int *used,
+                                 af_error *err)
+{
+    const af_module_spec *m = &a->spec->module[i];
+    char name[NAME_BYTES];
+    snprintf(name, sizeof name, AF_ADAPTER_PREFIX "%s.base_layer.weight", m->path);
+    if (m->layer >= 0)
+        return AF_OK;
+    if (a->tables != AF_TABLES_OF_BASE) {
+        const af_tensor_spec *t = &a->spec->tensor[m->weight];
+        return af_adapter_read_tensor(a, &a->saved[m->weight], w, name, t->dim[0], t->dim[1], used,
+                                      err);
+    }
+    if (af_adapter_find(a, w, name)) {
+        af_log_write(AF_LOG_WARN,
+                     "the adapter's own copy of '%s' is used only where its vocabulary differs "
+                     "from the model's",
+                     m->path);
+        (*used)++;
+    }
+    return AF_OK;
+}
+
 static af_status read_module(af_adapter *a, int i, const af_weights *w, int *used, af_error *err)
 {
     af_status st = AF_OK;
@@ -286,8 +310,10 @@ static af_status read_module(af_adapter *a, int i, const af_weights *w, int *use
     char name[NAME_BYTES];
     if (a->config.mlx)
         return af_adapter_mlx_read(a, i, w, used, err);
-    if (a->config.type != AF_PEFT_LORA)
-        return af_adapter_type_read(a, i, w, used, err);
+    if (a->config.type != AF_PEFT_LORA) {
+        AF_TRY(af_adapter_type_read(a, i, w, used, err));
+        return read_base_layer(a, i, w, used, err);
+    }
     if (af_module_is_experts(m))
         return af_adapter_experts_read(a, i, w, used, err);
     af_adapter_low_name(name, m, 'A');
@@ -297,19 +323,7 @@ static af_status read_module(af_adapter *a, int i, const af_weights *w, int *use
     snprintf(name, sizeof name, AF_ADAPTER_PREFIX "%s.lora_B.bias", m->path);
     if (a->config.lora_bias)
         AF_TRY(af_adapter_read_tensor(a, &am->bias, w, name, m->out, 1, used, err));
-    snprintf(name, sizeof name, AF_ADAPTER_PREFIX "%s.base_layer.weight", m->path);
-    if (m->layer < 0 && a->resized) {
-        const af_tensor_spec *t = &a->spec->tensor[m->weight];
-        AF_TRY(af_adapter_read_tensor(a, &a->saved[m->weight], w, name, t->dim[0], t->dim[1], used,
-                                      err));
-    } else if (m->layer < 0 &&
-               af_adapter_find(a, w, name)) { /* PEFT stores a targeted embedding's base too */
-        af_log_write(AF_LOG_WARN,
-                     "the adapter's own copy of '%s' is used only where its vocabulary differs "
-                     "from the model's",
-                     m->path);
-        (*used)++;
-    }
+    AF_TRY(read_base_layer(a, i, w, used, err));
     if (a->config.dora) {
         snprintf(name, sizeof name, AF_ADAPTER_PREFIX "%s.lora_magnitude_vector", m->path);
         if (!af_adapter_find(a, w, name)) /* as old versions wrote it */
@@ -338,6 +352,16 @@ static bool is_copy(const af_adapter *a, const char *name)
     return false;
 }
 
+/* The base of an adapted table whose other one, tied to it, is not stored. */
+static const af_stored *find_tied(const af_adapter *a, const af_weights *w, af_slot slot)
+{
+    const af_model_spec *s = a->spec;
+    char name[NAME_BYTES];
+    snprintf(name, sizeof name, AF_ADAPTER_PREFIX "%s.base_layer.weight",
+             s->module[slot == AF_SLOT_EMBED ? s->head_module : s->embed_module].path);
+    return a->tables == AF_TABLES_OWN_UNTIED ? af_adapter_find(a, w, name) : NULL;
+}
+
 /* Embedding and head where the vocabulary was changed: stored whole, whatever the config says. */
 static af_status read_resized(af_adapter *a, const af_weights *w, int *used, af_error *err)
 {
@@ -347,10 +371,16 @@ static af_status read_resized(af_adapter *a, const af_weights *w, int *used, af_
         const af_tensor_spec *t = &s->tensor[i];
         if ((t->slot != AF_SLOT_EMBED && t->slot != AF_SLOT_HEAD) || a->saved[i])
             continue;
-        const af_stored *own = af_adapter_find_vocab(w, s, t);
+        int counted = 0; /* with its module */
+        const af_stored *own = af_adapter_find_vocab(w, s, t),
+                        *tied = own ? NULL : find_tied(a, w, t->slot);
         af_adapter_saved_name(s, t, name);
-        const af_status st = af_adapter_read_tensor(a, &a->saved[i], w, own ? own->name : name,
-                                                    t->dim[0], t->dim[1], used, err);
+        const af_status st =
+            af_adapter_read_tensor(a, &a->saved[i], w,
+                                   own    ? own->name
+                                   : tied ? tied->name
+                                          : name,
+                                   t->dim[0], t->dim[1], tied ? &counted : used, err);
         if (st != AF_OK)
             return st;
     }
@@ -444,7 +474,7 @@ static af_status read_values(af_adapter *a, const af_weights *w, const char *dir
     for (int k = 0; k < AF_TOKEN_TABLES; k++)
         if (a->tokens[k].count)
             AF_TRY(read_tokens(a, k, w, &used, err));
-    if (a->resized)
+    if (a->tables != AF_TABLES_OF_BASE)
         AF_TRY(read_resized(a, w, &used, err));
     else
         used += whole_tables(a, w);
@@ -476,13 +506,13 @@ static af_status check_vocab(const af_model_spec *s, const char *dir, af_error *
 }
 
 static af_status read_folder(af_adapter **out, const af_model_spec *s, const char *dir, bool merged,
-                             bool resized, af_error *err)
+                             af_adapter_tables tables, af_error *err)
 {
     af_status st = AF_OK;
     af_adapter *a = NULL;
     af_weights *w = NULL;
     AF_TRY(create(&a, s, err));
-    a->resized = resized;
+    a->tables = tables;
     AF_TRY(af_adapter_config_read(&a->config, &a->arena, dir, err));
     if (!merged)
         AF_TRY(af_adapter_check_adds(&a->config, dir, err));
@@ -522,13 +552,13 @@ done:
 
 af_status af_adapter_read(af_adapter **out, const af_model_spec *s, const char *dir, af_error *err)
 {
-    return read_folder(out, s, dir, false, false, err);
+    return read_folder(out, s, dir, false, AF_TABLES_OF_BASE, err);
 }
 
 af_status af_adapter_read_to_merge(af_adapter **out, const af_model_spec *s, const char *dir,
-                                   bool resized, af_error *err)
+                                   af_adapter_tables tables, af_error *err)
 {
-    return read_folder(out, s, dir, true, resized, err);
+    return read_folder(out, s, dir, true, tables, err);
 }
 
 /* ---- mix ---- */

@@ -108,6 +108,13 @@ typedef struct af_adapter_other {
     af_adapter_module low;
 } af_adapter_other;
 
+/* Where embedding and head come from. */
+typedef enum af_adapter_tables {
+    AF_TABLES_OF_BASE,
+    AF_TABLES_OWN,        /* the folder: the spec has its vocabulary, not the base's */
+    AF_TABLES_OWN_UNTIED, /* likewise; the base ties them, so that one may stand for both */
+} af_adapter_tables;
+
 typedef struct af_adapter {
     af_adapter_config config; /* strings owned by the arena */
     const af_model_spec *spec;
@@ -116,7 +123,7 @@ typedef struct af_adapter {
     af_token_rows tokens[AF_TOKEN_TABLES]; /* one of a tied model: the embedding's is the head's */
     float *token_values[AF_TOKEN_TABLES];  /* [af_adapter_token_columns][width] */
     af_loader *grown; /* borrowed: the vocabulary is not the stored one, and written from here */
-    bool resized;     /* the spec has its vocabulary, not the base's */
+    af_adapter_tables tables;
     bool one_by_one;  /* read from a folder with a module for every expert */
     bool other_forms; /* it changes modules outside the text model in other ways than `other` */
     af_adapter_other *other;
@@ -156,11 +163,11 @@ AF_CHECKED af_status af_adapter_labels(int64_t *out, const char *dir, af_error *
 /* Rows of the embedding or head that the folder has whole, 0 when it has neither. PEFT writes them
  * when the vocabulary was changed before training. */
 AF_CHECKED af_status af_adapter_vocab(int64_t *out, const char *dir, af_error *err);
-/* As af_adapter_read, for merging alone: also types that multiply a weight. `resized`: the spec has
- * the vocabulary of the adapter, embedding and head come from the folder, also where low-rank parts
- * lie over them. */
+/* As af_adapter_read, for merging alone: also types that multiply a weight. Embedding and head of
+ * the folder are read also where low-rank parts lie over them. */
 AF_CHECKED af_status af_adapter_read_to_merge(af_adapter **out, const af_model_spec *s,
-                                              const char *dir, bool resized, af_error *err);
+                                              const char *dir, af_adapter_tables tables,
+                                              af_error *err);
 /* The table of trained rows that tensor i of the spec has, or -1. */
 int af_adapter_token_table(const af_adapter *a, int tensor);
 /* Columns that mark trained rows in a table of the graph, their number rounded up; 0 = none. */

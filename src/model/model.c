@@ -18,8 +18,17 @@ static af_status take_multiplied(af_model *m, const af_model_opts *o, af_error *
     const af_model_spec *s = af_loader_spec(m->loader);
     const af_adapter *a = m->multiplied;
     bool packed = o->load_in_4bit;
-    for (int i = 0; i < s->modules; i++)
-        packed |= a->module[i].rank && af_loader_is_packed(m->loader, s->module[i].weight);
+    for (int i = 0; i < s->modules; i++) {
+        const int w = s->module[i].weight;
+        if (!a->module[i].rank)
+            continue;
+        packed |= af_loader_is_packed(m->loader, w);
+        if (s->tensor[w].module != i || af_module_is_shared(s, i))
+            return af_fail(err, AF_EUNSUPPORTED,
+                           "'%s' changes '%s', whose weight another module uses, too: merge it "
+                           "into its base first (afinar merge)",
+                           o->adapter[0], s->module[i].path);
+    }
     if (packed || o->adapters > 1 || o->adapter_weight[0] != 1 || a->config.save_count ||
         a->config.bias)
         return af_adapter_check_adds(&a->config, o->adapter[0], err);
@@ -32,8 +41,8 @@ static af_status open_adapters(af_model *m, const af_model_opts *o, af_error *er
     af_status st = AF_OK;
     af_adapter *one[AF_MODEL_ADAPTERS_MAX] = {0};
     for (int i = 0; i < o->adapters; i++) {
-        AF_TRY(af_adapter_read_to_merge(&one[i], af_loader_spec(m->loader), o->adapter[i], false,
-                                        err));
+        AF_TRY(af_adapter_read_to_merge(&one[i], af_loader_spec(m->loader), o->adapter[i],
+                                        AF_TABLES_OF_BASE, err));
         if (one[i]->config.type == AF_PEFT_LORA)
             continue;
         af_adapter_free(m->multiplied);

@@ -181,9 +181,11 @@ af_status af_model_reader_read_adapter(af_model_reader *in, const char *dir, af_
     if (rows && rows != spec->vocab && !in->resized) {
         AF_TRY(resize(in, dir, rows, err));
         spec = af_model_reader_spec(in);
-        AF_TRY(af_adapter_read_to_merge(out, spec, dir, true, err));
+        const bool untied = in->config.tie_word_embeddings && in->untie;
+        AF_TRY(af_adapter_read_to_merge(out, spec, dir,
+                                        untied ? AF_TABLES_OWN_UNTIED : AF_TABLES_OWN, err));
     } else {
-        AF_TRY(af_adapter_read_to_merge(out, spec, dir, false, err));
+        AF_TRY(af_adapter_read_to_merge(out, spec, dir, AF_TABLES_OF_BASE, err));
     }
     const bool first = in->adapters_read++ == 0;
     const char *copy = first ? af_arena_strdup(&in->arena, dir) : NULL;
@@ -294,7 +296,7 @@ af_overlay af_model_reader_overlay(const af_model_reader *in, int tensor)
         return (af_overlay){0};
     const int m = a->spec->tensor[tensor].module;
     af_overlay o = {.saved = a->saved[tensor], .tokens = a->spec->tensor[tensor].dim[0]};
-    if ((!o.saved || a->resized) && m >= 0 && a->module[m].rank)
+    if ((!o.saved || a->tables != AF_TABLES_OF_BASE) && m >= 0 && a->module[m].rank)
         o.module = &a->module[m], o.out = a->spec->module[m].out;
     for (int i = 0; i < a->spec->modules && !o.biased; i++)
         if (a->spec->module[i].bias == tensor && (a->module[i].bias || a->module[i].factor))

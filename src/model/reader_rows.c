@@ -1,4 +1,5 @@
 /* reader_rows.c - the values of a model's tensors as f32; see model_reader.h. */
+#include "model/adapter_config.h"
 #include "model/arch/arch_disk.h"
 #include "model/tensor_layout.h"
 #include "tensor/codec.h"
@@ -468,12 +469,26 @@ void af_reader_vocab_stored_dim(const af_model_reader *in, int tensor, int64_t d
         dim[0] = rows_on_disk(in, t);
 }
 
+/* The base of an adapted head that is tied: PEFT stores it under the head's name alone. */
+static const af_stored *tied_base(const af_model_reader *in, const af_tensor_spec *t)
+{
+    char name[AF_ADAPTER_NAME_BYTES];
+    if (!in->spec.tied || t->slot != AF_SLOT_EMBED)
+        return NULL;
+    snprintf(name, sizeof name, AF_ADAPTER_PREFIX "%s.base_layer.weight",
+             in->spec.module[in->spec.head_module].path);
+    const af_stored *w = af_weights_find(in->vocab_weights, name);
+    return w && w->ndim == 2 && af_dtype_is_float(w->dtype) ? w : NULL;
+}
+
 const af_stored *af_reader_vocab_own(const af_model_reader *in, int tensor)
 {
     const af_tensor_spec *t = &in->spec.tensor[tensor];
     const af_stored *w = in->vocab_weights && is_vocab(t)
                              ? af_adapter_find_vocab(in->vocab_weights, &in->spec, t)
                              : NULL;
+    if (!w && in->vocab_weights && is_vocab(t))
+        w = tied_base(in, t);
     if (!w || w->dim[0] != t->dim[0] || w->dim[1] != t->dim[1])
         return NULL;
     /* PEFT stores the base of an adapted embedding, too, whether it was changed or not; one that

@@ -139,6 +139,7 @@ static void test_what_cannot_be_read_is_named(void **state)
         {"oft", "\"num_cayley_neumann_terms\": 5", "\"num_cayley_neumann_terms\": -1", "from 0"},
         {"oft", "\"k_proj\"", "\"q_proj\"", "no tensor"},
         {"vera", "\"k_proj\"", "\"k_proj\", \"q_proj\"", "not matrices of one rank"},
+        {"lokr", "\"r\": 2", "\"r\": 3", "has rank 2, its config says 3"},
     };
     scratch_dir d = scratch_new();
     char dir[PATH], out[PATH];
@@ -154,12 +155,29 @@ static void test_what_cannot_be_read_is_named(void **state)
     scratch_free(&d);
 }
 
+/* "vera_only" and its like: PEFT trains biases then, and does not save them. */
+static void test_biases_have_the_name_of_the_type(void **state)
+{
+    scratch_dir d = scratch_new();
+    af_error err = {0};
+    char dir[PATH], out[PATH], file[PATH];
+    (void)state;
+    change_config(join(dir, sizeof dir, d.path, "adapter"), "vera", "\"bias\": \"none\"",
+                  "\"bias\": \"vera_only\"");
+    CHECK_OK(merge_one(dir, join(out, sizeof out, d.path, "out"), false, &err), err);
+    gold(file, sizeof file, "peft/types.safetensors");
+    const tensor_gap g = compare_files(out, file, "vera.", 2e-7);
+    CHECK_MSG(g.off == 0, "worst %g", g.worst);
+    scratch_free(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_merged_weights_are_those_of_peft),
         cmocka_unit_test(test_types_that_multiply),
         cmocka_unit_test(test_what_cannot_be_read_is_named),
+        cmocka_unit_test(test_biases_have_the_name_of_the_type),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

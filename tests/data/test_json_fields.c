@@ -97,6 +97,9 @@ static void test_records_of_public_datasets(void **state)
          " <|endoftext|>\\n\\n\\n\\n\"}",
          "<|im_start|>system:You are a helpful assistant, with no access to external "
          "functions.<|im_end|>" U("Q") A("A")},
+        {"{\"system\": \"SYSTEM: Use these -\\n{\\\"name\\\": \\\"f\\\"}\\n\\n{\\\"g\\\": }"
+         "\\n\", \"chat\": \"USER: Q\\n\\n\\nASSISTANT: A <|endoftext|>\\n\"}",
+         "<|im_start|>system:Use these -\n{\"name\": \"f\"}\n\n{\"g\": }<|im_end|>" U("Q") A("A")},
     };
     data_case c;
     (void)state;

@@ -256,6 +256,20 @@ static void test_a_token_gets_another_text(void **state)
     o = get("added_tokens.json");
     assert_true(number(o, "\"new\"") == 259 && !json_object_get(o, "plain \"word\""));
     json_decref(o);
+    CHECK_OK(af_token_rename(folder, 257, "</end>", &err), err); /* one that files name */
+    o = get("tokenizer_config.json");
+    assert_string_equal(
+        json_string_value(json_array_get(json_object_get(o, "additional_special_tokens"), 0)),
+        "</end>");
+    json_decref(o);
+    CHECK_OK(af_token_rename(folder, 258, "<stop>", &err), err);
+    o = get("tokenizer_config.json");
+    assert_string_equal(text_of(o, "eos_token"), "<stop>");
+    json_decref(o);
+    o = get("special_tokens_map.json");
+    assert_string_equal(text_of(o, "eos_token"), "<stop>");
+    json_decref(o);
+    CHECK_OK(af_token_rename(folder, 258, "<end>", &err), err);
     assert_int_equal(af_token_rename(folder, 5, "<x>", &err), AF_EUSAGE);
     assert_string_equal(err.msg, "token 5 is not one of the added tokens of the tokenizer");
     assert_int_equal(af_token_rename(folder, 259, "<end>", &err), AF_EUSAGE);
@@ -270,6 +284,37 @@ static void test_a_token_gets_another_text(void **state)
     const json_t *vocab = json_object_get(json_object_get(o, "model"), "vocab");
     assert_true(json_object_size(vocab) == 3 && number(vocab, "<new>") == 1);
     json_decref(o);
+}
+
+/* Names may be objects, and lists of them. Texts of vocabularies that are lists stay as they are,
+ * so that the old text would still be that token. */
+static void test_a_token_that_cannot_get_another_text(void **state)
+{
+    (void)state;
+    char folder[256];
+    af_error err = {0};
+    snprintf(folder, sizeof folder, "%s/texts", dir); /* of the tests before */
+    put("tokenizer.json",
+        "{\"added_tokens\": [{\"id\": 3, \"content\": \"<u>\", \"special\": true}], \"model\": "
+        "{\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1, \"c\": 2}, \"merges\": []}}");
+    put("tokenizer_config.json", "{\"unk_token\": {\"content\": \"<u>\"}, \"pad_token\": \"<p>\", "
+                                 "\"extra_special_tokens\": [\"<p>\", {\"content\": \"<u>\"}]}");
+    put("special_tokens_map.json", "{\"unk_token\": \"<u>\"}");
+    put("added_tokens.json", "{\"<u>\": 3}");
+    CHECK_OK(af_token_rename(folder, 3, "<v>", &err), err);
+    json_t *o = get("tokenizer_config.json");
+    assert_string_equal(text_of(json_object_get(o, "unk_token"), "content"), "<v>");
+    const json_t *more = json_object_get(o, "extra_special_tokens");
+    assert_string_equal(json_string_value(json_array_get(more, 0)), "<p>");
+    assert_string_equal(text_of(json_array_get(more, 1), "content"), "<v>");
+    assert_string_equal(text_of(o, "pad_token"), "<p>");
+    json_decref(o);
+    put("tokenizer.json",
+        "{\"added_tokens\": [{\"id\": 1, \"content\": \"<v>\", \"special\": true}], \"model\": "
+        "{\"type\": \"Unigram\", \"unk_id\": 0, \"vocab\": [[\"<unk>\", 0.0], [\"<v>\", -1.0], "
+        "[\"a\", -2.0]]}}");
+    assert_int_equal(af_token_rename(folder, 1, "<w>", &err), AF_EUNSUPPORTED);
+    CHECK_MSG(strstr(err.msg, "is not a map of tokens"), "says '%s'", err.msg);
 }
 
 /* The loss of a run of two steps with rate 0, whose weights are those it began with. */
@@ -384,6 +429,7 @@ int main(void)
         cmocka_unit_test(test_a_trained_embedding_goes_on),
         cmocka_unit_test(test_every_tokenizer_file_is_changed),
         cmocka_unit_test(test_a_token_gets_another_text),
+        cmocka_unit_test(test_a_token_that_cannot_get_another_text),
         cmocka_unit_test(test_the_tokenizer_of_another_model),
         cmocka_unit_test(test_rope_scaling_is_part_of_the_result),
     };

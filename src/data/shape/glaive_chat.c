@@ -118,6 +118,8 @@ static bool open_system(const af_data_source *s, json_t *record, json_t *list, s
                      tools, json_pack("{s:s, s:o}", "type", "function", "function", f)) &&
                  ok;
         json_decref(text);
+        if (!f) /* then the text stays as it is */
+            break;
     }
     const bool all = json_array_size(tools) && at >= t.n;
     t = trimmed(begins(t, "SYSTEM:") ? after(t, 7) : t);

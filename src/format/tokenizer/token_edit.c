@@ -457,8 +457,39 @@ static void rename_added(const editor *ed, af_json_text *d, const char *file)
         rename_key(d, ed->old, ed->edit[0].text);
 }
 
+/* The text in a name, in an object's "content" or in a list of either. */
+static bool rename_text(json_t *v, const char *old, const char *text)
+{
+    json_t *inner = json_is_object(v) ? json_object_get(v, "content") : v, *o;
+    bool hit = json_is_string(inner) && strcmp(json_string_value(inner), old) == 0;
+    size_t i;
+    if (hit)
+        json_string_set(inner, text);
+    json_array_foreach(v, i, o)
+    {
+        hit |= rename_text(o, old, text);
+    }
+    return hit;
+}
+
+/* What tokenizer_config.json and special_tokens_map.json call by its old text. */
+static void rename_names(const editor *ed, af_json_text *d)
+{
+    static const char *const names[] = {
+        "bos_token", "eos_token", "unk_token",  "pad_token",
+        "sep_token", "cls_token", "mask_token", "additional_special_tokens",
+        "extra_special_tokens"};
+    for (size_t i = 0; i < AF_LEN(names); i++) {
+        json_t *v = af_json_text_get(d, names[i]);
+        if (rename_text(v, ed->old, ed->edit[0].text))
+            af_json_text_set(d, names[i], json_incref(v));
+        json_decref(v);
+    }
+}
+
 static void rename_in_config(const editor *ed, af_json_text *d, const char *file)
 {
+    rename_names(ed, d);
     json_t *decoder = af_json_text_get(d, "added_tokens_decoder");
     char key[24];
     (void)file;
@@ -472,11 +503,13 @@ static void rename_in_config(const editor *ed, af_json_text *d, const char *file
 }
 
 /* Opens the folder's tokenizer again, and compares. */
-static af_status check_text(const char *dir, int64_t id, const char *text, af_error *err)
+static af_status check_text(const char *dir, int64_t id, const char *old, const char *text,
+                            af_error *err)
 {
     af_tokenizer *t = NULL;
     af_status st = af_tokenizer_open(&t, dir, err);
-    if (st == AF_OK && af_tokenizer_id(t, text, strlen(text)) != id)
+    if (st == AF_OK && (af_tokenizer_id(t, text, strlen(text)) != id ||
+                        af_vocab_find(&t->vocab, old, strlen(old)) == id))
         st = af_fail(err, AF_EUNSUPPORTED, "the vocabulary of '%s' is not a map of tokens", dir);
     af_tokenizer_close(t);
     return st;
@@ -509,8 +542,9 @@ af_status af_token_rename(const char *dir, int64_t id, const char *text, af_erro
         AF_TRY(write_made(dir, err));
     AF_TRY(edit_file(&ed, "tokenizer.json", false, rename_added));
     AF_TRY(edit_file(&ed, "tokenizer_config.json", false, rename_in_config));
+    AF_TRY(edit_file(&ed, "special_tokens_map.json", false, rename_in_config));
     AF_TRY(edit_file(&ed, "added_tokens.json", false, edit_added));
-    st = check_text(dir, id, text, err);
+    st = check_text(dir, id, old, text, err);
 done:
     free(old);
     af_tokenizer_close(t);

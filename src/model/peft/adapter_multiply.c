@@ -25,7 +25,7 @@ static af_status read_ia3(af_adapter *a, const af_module_spec *m, af_adapter_mod
     char name[AF_ADAPTER_NAME_BYTES];
     snprintf(name, sizeof name, AF_ADAPTER_PREFIX "%s.ia3_l", m->path);
     const af_stored *t = af_adapter_find(a, w, name);
-    if (!t || t->ndim != 2 || t->dim[0] != 1)
+    if (!t || t->ndim != 2 || t->dim[0] != 1 || (t->dim[1] == 1 && m->in != 1)) /* [out][1] */
         return af_adapter_read_tensor(a, &am->factor, w, name, m->out, 1, used, err);
     am->block = 1;
     return af_adapter_read_tensor(a, &am->rotation, w, name, 1, m->in, used, err);

@@ -173,6 +173,10 @@ static af_status read_factors(const module_source *s, factors *f, const char *pa
     f->rows = a && a->ndim == 2 ? a->dim[0] : s->m->out;
     f->rank = a && a->ndim == 2 ? a->dim[1] : s->am->rank;
     f->cols = b && b->ndim == 2 ? b->dim[1] : s->m->in;
+    if (f->rank != s->am->rank)
+        return af_fail(err, AF_EFORMAT,
+                       "the adapter of '%s' has rank %" PRId64 ", its config says %d", s->m->path,
+                       f->rank, s->am->rank);
     AF_TRY(read_part(s, &f->left, left, f->rows, f->rank, err));
     AF_TRY(read_part(s, &f->right, right, f->rank, f->cols, err));
 done:

@@ -314,7 +314,7 @@ af_status af_start_convert(af_adapter **out, const af_adapter *a, af_error *err)
     memcpy(d->tokens, a->tokens, sizeof d->tokens);
     memcpy(d->token_values, a->token_values, sizeof d->token_values);
     d->grown = a->grown;
-    d->resized = a->resized;
+    d->tables = a->tables;
     *out = d;
     d = NULL;
 done:

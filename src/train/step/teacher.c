@@ -94,7 +94,7 @@ done:
 static bool only_low_rank(const af_adapter *a)
 {
     return a->config.save_count == 0 && !a->config.bias && !a->tokens[0].count &&
-           !a->tokens[1].count && !a->resized;
+           !a->tokens[1].count && a->tables == AF_TABLES_OF_BASE;
 }
 
 /* The run's own adapter must leave the tensors of the base alone. */
