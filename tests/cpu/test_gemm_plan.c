@@ -188,6 +188,53 @@ static void test_what_amx_packs(void **state)
     assert_true(af_gemm_plan_make(&dw, 2, m).own_rows);
 }
 
+/* f32 rows are read where they lie by the tiles of x86, unless they are far apart or k is not a
+ * multiple of what a tile takes. More threads do not mean more blocks. */
+static void test_f32_rows_in_place(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(machines); i++) {
+        const af_gemm_machine *m = machines[i].m;
+        plan_case c = {"", 512, 576, 1536, AF_DTYPE_F32, AF_DTYPE_F32, AF_DTYPE_F32, false, true};
+        af_gemm g = gemm_of(&c);
+        const int threads = m->planes_threads < 16 ? 16 : 2; /* then on the vector unit */
+        const af_gemm_plan near = af_gemm_plan_make(&g, threads, m);
+        CHECK_MSG((near.packed_k == 0) == m->rows_in_place, "%s", machines[i].isa);
+        g.a.ld = AF_GEMM_NEAR + 4;
+        assert_int_equal(af_gemm_plan_make(&g, threads, m).packed_k, 1536);
+        c.K = 1534;
+        g = gemm_of(&c);
+        assert_int_equal(af_gemm_plan_make(&g, threads, m).packed_k, 1536);
+        const af_gemm dw = gemm_of(&(plan_case){"", 1536, 576, 1024, AF_DTYPE_F32, AF_DTYPE_F32,
+                                                AF_DTYPE_F32, true, false});
+        const af_gemm_plan p = af_gemm_plan_make(&dw, 64, m);
+        CHECK_MSG(p.mc >= 1536 && p.nc >= 576, "%s: mc %d, nc %d", machines[i].isa, (int)p.mc,
+                  (int)p.nc);
+    }
+}
+
+/* Rows are split into planes by all threads together, but not once for each block of the head. */
+static void test_what_is_split_into_planes_once(void **state)
+{
+    (void)state;
+    const af_gemm_machine *m = &af_gemm_machine_amx;
+    static const struct {
+        int64_t M, N;
+        int threads;
+        bool own;
+    } splits[] = {{1024, 3072, 2, false},
+                  {1024, 3072, 1, true},
+                  {1024, 49152, 2, true},
+                  {4096, 3072, 2, true},
+                  {1024, 576, 2, true}};
+    for (size_t i = 0; i < AF_LEN(splits); i++) {
+        const af_gemm g = gemm_of(&(plan_case){"", splits[i].M, splits[i].N, 576, AF_DTYPE_F32,
+                                               AF_DTYPE_F32, AF_DTYPE_F32, false, true});
+        CHECK_MSG(af_gemm_plan_make(&g, splits[i].threads, m).own_rows == splits[i].own,
+                  "%d x %d, %d threads", (int)splits[i].M, (int)splits[i].N, splits[i].threads);
+    }
+}
+
 /* An f32 adapter with bf16 rows is two bf16 terms; packed panels take no memory of the GEMM. */
 static void test_terms_and_packed_panels(void **state)
 {
@@ -218,6 +265,8 @@ int main(void)
         cmocka_unit_test(test_plans_keep_their_promises),
         cmocka_unit_test(test_kernels_by_type_shape_and_threads),
         cmocka_unit_test(test_what_amx_packs),
+        cmocka_unit_test(test_f32_rows_in_place),
+        cmocka_unit_test(test_what_is_split_into_planes_once),
         cmocka_unit_test(test_terms_and_packed_panels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -504,11 +504,46 @@ static void test_sums_of_gemms(void **state)
             }
 }
 
+/* Rows of A with space between them, and so far apart that they are packed: the same bits. */
+static void test_rows_apart(void **state)
+{
+    enum { FAR = 16388, MOST = 70, K_MOST = 700 };
+    static const int64_t shapes[][3] = {{70, 97, 700}, {13, 48, 64}, {65, 200, 33}, {8, 96, 640}};
+    static const int64_t lds[] = {K_MOST, K_MOST + 5, FAR};
+    (void)state;
+    matrix a = new_matrix(MOST, K_MOST, AF_DTYPE_F32, 1), b = new_matrix(200, K_MOST, a.type, 2);
+    float *wide = malloc((size_t)(MOST * FAR) * sizeof *wide), *c[2];
+    for (int i = 0; i < 2; i++)
+        c[i] = malloc((size_t)(MOST * 200) * sizeof *c[i]);
+    for (int i = 0; af_fast_at(i); i++) {
+        bench with = new_bench(i);
+        for (size_t k = 0; k < AF_LEN(shapes) * AF_LEN(lds) * SOME_POOLS; k++) {
+            const int64_t *size = shapes[k / AF_LEN(lds) % AF_LEN(shapes)],
+                          ld = lds[k % AF_LEN(lds)];
+            af_pool *pool = with.pool[k / AF_LEN(lds) / AF_LEN(shapes)];
+            float *to = c[k % AF_LEN(lds) > 0];
+            memset(wide, 0xff, (size_t)(MOST * FAR) * sizeof *wide); /* NaN between the rows */
+            for (int64_t r = 0; r < size[0]; r++)
+                memcpy(wide + r * ld, (float *)a.data + r * K_MOST, (size_t)size[2] * sizeof *wide);
+            af_gemm g = rows_times_rows(size[0], size[1], size[2], wide, b.data, false, to);
+            g.a.ld = ld;
+            g.b.ld = K_MOST;
+            with.f->gemm(&g, pool, with.work);
+            CHECK_MSG(memcmp(c[0], to, (size_t)(size[0] * size[1]) * sizeof *to) == 0,
+                      "%s: %dx%dx%d, rows %d apart", with.f->name, (int)size[0], (int)size[1],
+                      (int)size[2], (int)ld);
+        }
+        free_bench(&with);
+    }
+    free(wide), free(c[0]), free(c[1]);
+    free_matrix(&a), free_matrix(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gemm_agrees_with_double), cmocka_unit_test(test_f32_is_exact_to_f32),
-        cmocka_unit_test(test_extreme_values), cmocka_unit_test(test_columns_of_a_wider_c),
-        cmocka_unit_test(test_sums_of_gemms)};
+        cmocka_unit_test(test_extreme_values),          cmocka_unit_test(test_columns_of_a_wider_c),
+        cmocka_unit_test(test_sums_of_gemms),           cmocka_unit_test(test_rows_apart)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -51,7 +51,7 @@ typedef struct af_gemm_segment {
     int64_t k, kc, at, at_a, at_b;
     int planes;    /* of B */
     bool residual; /* the second half of a split term */
-    bool in_place; /* tiles of A are read where they lie: by matrix kernels whole ones */
+    bool in_place; /* rows of A are read where they lie; by matrix kernels those of whole tiles */
     bool packed;   /* the panels of B are there already */
 } af_gemm_segment;
 
@@ -97,8 +97,10 @@ static inline af_prefetch af_prefetch_take(af_prefetch *p)
 {
     const int64_t bytes = AF_MAX(AF_MIN(p->lines * AF_LINE, p->bytes), INT64_C(0));
     const af_prefetch some = {p->at, bytes, p->lines};
-    p->at += bytes;
-    p->bytes -= bytes;
+    if (bytes > 0) { /* else `at` may be NULL */
+        p->at += bytes;
+        p->bytes -= bytes;
+    }
     return some;
 }
 
@@ -121,7 +123,7 @@ typedef struct af_tile_part {
     int64_t ld;
     const void *b;
 } af_tile_part;
-/* All parts of an f32 sum at once, of so many rows in place (fewer than mr: the last one again).
+/* All parts of an f32 sum at once. Where `rows` is less than mr, no other rows are read or written.
  * next: what to fetch for later tiles, as far as the tile does. */
 typedef void af_gemm_parts_fn(const af_tile_part *part, int parts, int64_t rows, float *c,
                               int64_t ldc, af_tile_mode mode, af_prefetch *next);
@@ -133,7 +135,7 @@ typedef struct af_gemm_kernel {
     af_gemm_pack *pack;
     af_gemm_tile_fn *tile;
     af_gemm_parts_fn *tile_parts; /* instead of tile */
-    bool rounds; /* the tile takes an af_tile_bf16 */
+    bool rounds;                  /* the tile takes an af_tile_bf16 */
     int64_t (*items)(const af_gemm_job *j);
     void (*multiply)(const af_gemm_job *j, int64_t from, int64_t to, int thread);
 } af_gemm_kernel;

@@ -2,13 +2,14 @@
  *
  *   for blocks of columns nc, for blocks of rows mc            (gemm_plan.c chooses all sizes)
  *     for groups of steps of kc along K
- *       all threads pack the panels of A and B for the group, nothing twice
+ *       all threads pack the panels of A and B for the group, nothing twice (f32 rows of A may be
+ *       read where they lie)
  *       threads claim strips of panels and pieces of rows and multiply them through all steps
  *
  * Terms of a sum follow one another along K. Every element of C is one sum in the order of k (an
- * f32 C of several steps: the sum of theirs), with the same tile code for edges (panels are padded
- * with zeros): results depend neither on the number of rows nor on that of threads (one exception:
- * gemm_plan.c, kind_of). */
+ * f32 C of several steps: the sum of theirs), a chain of multiply-adds that is the same in every
+ * form of a tile: results depend neither on the number of rows nor on that of threads (one
+ * exception: gemm_plan.c, kind_of). */
 #include "cpu/gemm/gemm_job.h"
 
 static const af_gemm_machine *const machine = &AF_ISA_NAME(af_gemm_machine);
@@ -220,6 +221,7 @@ static int parts_of(const af_gemm_job *j, const af_gemm_step *s, int64_t i, int6
         *p = (af_tile_part){.kc = af_gemm_pad(j, x->kc), .b = af_gemm_panel(j, s, x, col)};
         p->a = s->a + (i * s->depth_a + x->at_a * j->kernel->mr) * size;
         if (x->in_place) {
+            assert(x->a->ld > 0); /* 0 is a panel */
             p->a = (const float *)x->a->data + (j->m + i) * x->a->ld + x->k;
             p->ld = x->a->ld;
         }

@@ -3,13 +3,14 @@
 #include "cpu/gemm/gemm_plan.h"
 
 enum {
-    OWN_TILES = 10,    /* of a thread's share: with fewer, A is packed by all threads together */
-    ITEMS = 6,         /* for a thread to claim, when the rows allow it */
-    ROWS_MIN = 32,     /* of a piece: a panel of B comes from far away for each */
-    STRIP_MIN = 6,     /* panels: fewer do not hide the packing of own rows */
-    LAST_PANELS = 3,   /* that a thread claims at the end */
-    KC_MIN = 640,      /* k's of a step whose sums continue */
-    WAITING = 1 << 14, /* values that a thread could pack while all wait for one another */
+    OWN_TILES = 10,     /* of a thread's share: with fewer, A is packed by all threads together */
+    ITEMS = 6,          /* for a thread to claim, when the rows allow it */
+    ROWS_MIN = 32,      /* of a piece: a panel of B comes from far away for each */
+    STRIP_MIN = 6,      /* panels: fewer do not hide the packing of own rows */
+    LAST_PANELS = 3,    /* that a thread claims at the end */
+    KC_MIN = 640,       /* k's of a step whose sums continue */
+    WAITING = 1 << 14,  /* values that a thread could pack while all wait for one another */
+    COLUMNS_MAX = 5120, /* for which rows are split into planes by all threads together */
 };
 
 af_gemm_kind af_gemm_kind_for(af_dtype rows, const af_gemm_machine *m)
@@ -63,7 +64,8 @@ static int64_t count_k(af_gemm_plan *p, const af_gemm *g, const af_gemm_machine 
 
 /* Rows of a bf16 A whose stored rows are k's (a gradient of weights) and that pass few strips are
  * transposed between the multiplications of those before; so are rows split into planes. Threads
- * that would split them again for many strips split them once, if they all fit. */
+ * that would split them again for many strips split them once, if that is not once per block of
+ * very many columns (the head). */
 static bool packs_own_rows(const af_gemm_plan *p, const af_gemm *g, int threads,
                            const af_gemm_machine *m)
 {
@@ -72,7 +74,7 @@ static bool packs_own_rows(const af_gemm_plan *p, const af_gemm *g, int threads,
         const int64_t panels = af_ceil_div(g->N, nr),
                       bytes = g->M * p->packed_k * af_value_bytes(p->kind) * af_planes_a(p->kind);
         const bool again = threads > 1 && panels > 2 * m->tile[p->kind].strip &&
-                           bytes <= af_gemm_panel_bytes(m, threads);
+                           g->N <= COLUMNS_MAX && bytes <= af_gemm_panel_bytes(m, threads);
         return af_ceil_div(g->M, mr) * panels >= OWN_TILES * threads && !again;
     }
     return p->kind == AF_GEMM_BF16 && m->alias && g->a.trans && p->total == g->K &&
@@ -106,7 +108,7 @@ static af_gemm_plan with_group(af_gemm_plan p, const af_gemm *g, int64_t column,
                   a = p.own_rows ? 0 : AF_MIN(p.packed_k, k) * size,
                   b = AF_MIN(column, k * af_value_bytes(p.kind) *
                                          (p.kind == AF_GEMM_PLANES ? AF_GEMM_PLANES_A : 1));
-    const int64_t of_a = p.kind == AF_GEMM_F32 ? AF_MIN(all / 2, m->a_bytes) : all / 2;
+    const int64_t of_a = p.kind == AF_GEMM_F32 ? AF_MIN(all / 2, threads * m->a_bytes) : all / 2;
     int64_t rows = a ? AF_MAX(of_a / a / mr, INT64_C(1)) * mr : g->M;
     rows = af_even_part(g->M, p.staged ? AF_MIN(rows, m->scratch_rows) : rows, mr);
     int64_t cols = b ? AF_MAX((all - rows * a) / b / nr, INT64_C(1)) * nr : g->N;

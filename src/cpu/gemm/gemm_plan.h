@@ -107,9 +107,9 @@ static inline bool af_gemm_is_packed(af_gemm_kind k, const af_gemm_term *t,
            af_gemm_kind_for(t->b.packed->rows, m) == k;
 }
 
-/* Whether tiles of these rows are read where they lie: f32 rows unless a step is a small part of
- * each (logits), which is slow to fetch; by matrix kernels whole tiles, unless their rows fall on
- * few sets of the cache. */
+/* Whether tiles of these rows are read where they lie: f32 rows at most AF_GEMM_NEAR values apart
+ * (those of logits are slow to fetch); by matrix kernels whole tiles, unless their rows fall on few
+ * sets of the cache. */
 static inline bool af_gemm_in_place(af_gemm_kind k, const af_gemm_term *t, const af_gemm_machine *m)
 {
     if (t->a.trans || t->K % m->tile[k].kr != 0)

@@ -42,7 +42,8 @@ AF_INLINE void add_part(vec s[MR][NV], const af_tile_part *p, int64_t row, const
 AF_INLINE void tile(const af_tile_part *part, int parts, const int rows, float *c, int64_t ldc,
                     af_tile_mode mode, af_prefetch *next)
 {
-    const uint8_t *line = next->at, *const end = line + next->bytes;
+    const int64_t ahead = AF_MAX(next->bytes, INT64_C(0)); /* 0: a line that is near anyway */
+    const uint8_t *line = ahead ? next->at : part->b, *const end = line + ahead;
     vec s[MR][NV];
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++)
@@ -63,8 +64,10 @@ AF_INLINE void tile(const af_tile_part *part, int parts, const int rows, float *
                 s[i][j] += *to;
             *to = s[i][j];
         }
-    next->bytes = end - AF_MIN(line, end);
-    next->at = line;
+    if (ahead) {
+        next->bytes = end - AF_MIN(line, end);
+        next->at = line;
+    }
 }
 
 static void tile_f32(const af_tile_part *part, int parts, int64_t rows, float *c, int64_t ldc,
