@@ -453,6 +453,23 @@ uint64_t af_tensor_extent(const af_tensor *t)
     return (uint64_t)af_rows(t) * (uint64_t)t->ld * (uint64_t)af_dtype_get(t->dtype)->bytes;
 }
 
+static bool share_memory(const af_tensor *a, const af_tensor *b)
+{
+    const af_tensor *of_a = a->base ? a->base : a, *of_b = b->base ? b->base : b;
+    return of_a == of_b && a->base_offset < b->base_offset + af_tensor_extent(b) &&
+           b->base_offset < a->base_offset + af_tensor_extent(a);
+}
+
+bool af_node_touches(const af_node *n, const af_tensor *t)
+{
+    bool found = false;
+    for (int k = 0; k < n->n_in; k++)
+        found |= share_memory(n->in[k], t);
+    for (int k = 0; k < n->n_out; k++)
+        found |= share_memory(n->out[k], t);
+    return found;
+}
+
 bool af_same_shape(const af_tensor *a, const af_tensor *b)
 {
     return a->ndim == b->ndim && memcmp(a->dim, b->dim, (size_t)a->ndim * sizeof a->dim[0]) == 0;

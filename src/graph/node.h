@@ -230,6 +230,8 @@ af_node *af_only_reader(const af_graph *g, const af_tensor *t);
 const char *af_shape_text(const af_tensor *t, char *buf, size_t size);
 /* Bytes in memory, with the row stride ld; of a split leaf, of its piece. */
 uint64_t af_tensor_extent(const af_tensor *t);
+/* Does n read or write memory of t? Views of one base meet where their bytes do. */
+bool af_node_touches(const af_node *n, const af_tensor *t);
 
 /* ---- shards ---- */
 /* The cuts of a range [from, to) of the flat parameters, counted from its beginning; NULL when

@@ -82,16 +82,6 @@ static void hold_inputs(const af_graph *g, int from, int n, int until)
         }
 }
 
-static bool touches(const af_node *n, const af_tensor *t)
-{
-    bool found = false;
-    for (int k = 0; k < n->n_in; k++)
-        found |= n->in[k] == t || n->in[k]->base == t;
-    for (int k = 0; k < n->n_out; k++)
-        found |= n->out[k] == t || n->out[k]->base == t;
-    return found;
-}
-
 /* Delays every LINEAR_DX until its result is read: what the weight gradients (and recomputation)
  * before that need is free again by then. */
 static void delay_dx(af_graph *g)
@@ -102,7 +92,7 @@ static void delay_dx(af_graph *g)
             continue;
         int at = i;
         for (; at + 1 < g->n_nodes && g->nodes[at + 1]->phase == n->phase &&
-               !touches(g->nodes[at + 1], n->out[0]);
+               !af_node_touches(g->nodes[at + 1], n->out[0]);
              at++) {
             g->nodes[at] = g->nodes[at + 1];
             g->nodes[at]->at = at;
@@ -112,17 +102,15 @@ static void delay_dx(af_graph *g)
     }
 }
 
-/* Does n read or change what the nodes [from, from + count) make? Gradients of parameters are not
- * looked at before the update, but those of weights that are made from parameters (rounded ones)
- * are. */
+/* Does n read or change what the nodes [from, from + count) make? Gradients of parameters, all in
+ * one tensor, are not needed before the update, but those of weights that are made from parameters
+ * (rounded ones) are. */
 static bool needs_any(const af_graph *g, const af_node *n, int from, int count)
 {
     bool found = false;
     for (int i = from; i < from + count; i++)
-        for (int k = 0; k < g->nodes[i]->n_out; k++) {
-            const af_tensor *t = g->nodes[i]->out[k];
-            found |= touches(n, t->base ? t->base : t);
-        }
+        for (int k = 0; k < g->nodes[i]->n_out; k++)
+            found |= af_node_touches(n, g->nodes[i]->out[k]);
     return found;
 }
 

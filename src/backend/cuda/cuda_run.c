@@ -178,8 +178,8 @@ static af_status join_third(af_cuda *cu, exchanges *x, af_error *err)
 
 /* Every step of the phases in `what`, in order. *count: how many. Weight gradients run on the
  * second stream while the LINEAR_DX before them runs (plan.on_second): the planner holds what they
- * read until the next such group, where the streams join, or before a node that needs a gradient of
- * them (plan.joins). */
+ * read until the next such group. The streams join there, or earlier before a node that needs one
+ * of the gradients (plan.joins). */
 static af_status issue_all(af_cuda *cu, const af_graph *g, int what, uint64_t *count, af_error *err)
 {
     static const int bit[] = {[AF_PHASE_FORWARD] = AF_RUN_FORWARD,

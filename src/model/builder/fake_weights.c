@@ -107,7 +107,9 @@ af_tensor *af_qat_weight(const af_model_leaves *l, af_tensor *w, af_dtype out)
     af_tensor *y =
         l->qat.type == AF_QAT_INT4 ? int4_weight(l, w) : float_values(l, w, NULL, out, true);
     const int block = outside_blocks(g);
-    y = af_as_type(g, af_reshape(g, y, 2, dims), out);
+    if (l->qat.type == AF_QAT_INT4) /* groups are rows there */
+        y = af_reshape(g, y, 2, dims);
+    y = af_as_type(g, y, out);
     af_graph_set_block(g, block);
     return y;
 }

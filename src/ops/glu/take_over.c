@@ -2,23 +2,6 @@
 #include "ops/glu/take_over.h"
 #include "backend/cuda/cuda_graph.h"
 
-static bool same_memory(const af_tensor *a, const af_tensor *b)
-{
-    const af_tensor *of_a = a->base ? a->base : a, *of_b = b->base ? b->base : b;
-    return of_a == of_b && a->base_offset < b->base_offset + af_tensor_extent(b) &&
-           b->base_offset < a->base_offset + af_tensor_extent(a);
-}
-
-bool af_node_touches(const af_node *n, const af_tensor *t)
-{
-    bool found = false;
-    for (int k = 0; k < n->n_in; k++)
-        found |= same_memory(n->in[k], t);
-    for (int k = 0; k < n->n_out; k++)
-        found |= same_memory(n->out[k], t);
-    return found;
-}
-
 bool af_may_take_over(const af_graph *g, const af_node *unit, const af_node *n, int in)
 {
     for (int k = in; k < n->n_in; k++)

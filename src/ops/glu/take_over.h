@@ -4,8 +4,6 @@
 
 #include "graph/node.h"
 
-/* Does n read or write memory of t? */
-bool af_node_touches(const af_node *n, const af_tensor *t);
 /* May `unit` do n's work? What n reads from input `in` on is there at unit's position, and nodes
  * between the two leave n's result alone, but for zeros and sums over ranks: af_take_over moves
  * those. */
