@@ -69,6 +69,7 @@ key "sample_packing_sequentially has no effect" sample_packing_sequentially=true
 key "eval_steps has no effect" eval_steps=5
 key "sgd_momentum has no effect" sgd_momentum=0.9
 key "adam_beta1 has no effect" optimizer=sgd adam_beta1=0.8
+key "reinit_weights and freeze_parameters contradict each other" reinit_weights=true adapter=null freeze_parameters=[model.norm]
 key "adam_mini divides whole matrices into rows and heads: leave out 'adapter'" optimizer=adam_mini adapter=lora
 key "cosine_min_lr_ratio has no effect" lr_scheduler=linear cosine_min_lr_ratio=0.1
 key "generate_samples_steps has no effect" generate_samples_steps=2

@@ -367,6 +367,18 @@ static void test_frozen_names(void **state)
                      AF_EUSAGE);
     assert_non_null(strstr(err.msg, "trainable_parameters 'x' matches no parameter"));
     assert_int_equal(short_run("freeze_parameters_ratio: 0.5\n", &err), AF_EUNSUPPORTED);
+    CHECK_OK(short_run("freeze_parameters: [modle.norm]\n", &err), err); /* with a warning */
+    assert_int_equal(planned(), all);
+    static const char *const empty[] = {
+        "freeze_parameters: [\"\"]\n", "unfrozen_parameters: [\"\"]\n",
+        "freeze_parameters: [model]\ntrainable_parameters: [\"\"]\n"};
+    for (size_t i = 0; i < AF_LEN(empty); i++) {
+        assert_int_equal(short_run(empty[i], &err), AF_EUSAGE);
+        CHECK_MSG(strstr(err.msg, "has an empty name"), "%s says '%s'", empty[i], err.msg);
+    }
+    CHECK_MSG(short_run("freeze_parameters_regex: 'norm)|(gate'\n", &err) != AF_OK &&
+                  strstr(err.msg, "'norm)|(gate'"),
+              "says '%s'", err.msg);
     assert_int_equal(short_run("freeze_parameters: [model.layers.1.mlp.experts.2.]\n", &err),
                      AF_EUNSUPPORTED);
     assert_non_null(strstr(err.msg, "freeze_parameters 'model"));

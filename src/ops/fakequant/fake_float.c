@@ -6,8 +6,9 @@
  *                     y = e2m1(clamp(x (1 / t / s), -6, 6)) (t s)
  *   mxfp4  32 values  s = the least power of two >= m / 6;  y = e2m1(x / s) s
  *   fp8    the row    s = m / 448 in the type of x;  y = e4m3(clamp(x / s, -448, 448)) s
- * Where m (nvfp4: M) is below 2^-100, y is 0; torchao has NaN for rows of zeros. dx = dy: of fp8,
- * whose scale has a gradient, the rest is in fake_weights.c. */
+ * Where m (nvfp4: M) is below 2^-100, y is 0; torchao has NaN in fp8 for rows of zeros and in nvfp4
+ * for tensors of zeros. dx = dy: of fp8, whose scale has a gradient, the rest is in fake_weights.c.
+ */
 #include "ops/fakequant/fake_float.h"
 
 #include "graph/node.h"

@@ -37,7 +37,7 @@ void af_param_rows(struct af_graph *g, struct af_tensor *param, int64_t from, in
  * adapter. */
 void af_param_outside(struct af_tensor *param);
 /* ADAM_MINI: so many neighbours of this parameter share a second moment (they divide its count);
- * 0 = all of them, 1 = none. */
+ * 0 = all of them, 1 = each value has its own. */
 void af_param_moment_block(struct af_tensor *param, int64_t block);
 /* 8-bit Adam keeps the moments of this parameter in f32. For embeddings: a row that is not in the
  * batch has no gradient, a small second moment in 8 bits becomes 0, and the first one divided by

@@ -8,6 +8,7 @@
  * layers; use_llama_pro: of every layer that ends one of so many equal parts. (LLaMA-Factory.) */
 #include "train/run/freeze.h"
 #include "base/buf.h"
+#include "base/log.h"
 #include "model/adapter_config.h"
 #include "model/arch/arch_disk.h"
 
@@ -50,6 +51,8 @@ static af_status read_pattern(row_pattern *p, const char *text, const char *at, 
 {
     *p = (row_pattern){0};
     const size_t n = strlen(text) - row_suffix(text, p);
+    if (n == 0)
+        return af_fail(err, AF_EUSAGE, "%s: unfrozen_parameters has an empty name", at);
     for (size_t i = 0; i < n; i++) {
         if (text[i] == '.' && text[i + 1] != '+')
             af_buf_str(&p->regex, "\\");
@@ -104,6 +107,11 @@ static af_status add_range(af_trained *t, const row_pattern *p, const af_model_s
     return AF_OK;
 }
 
+static void warn_unused(const char *at, const char *key, const char *text)
+{
+    af_log_write(AF_LOG_WARN, "%s: %s '%.200s' matches no parameter", at, key, text);
+}
+
 static af_status use_pattern(af_trained *t, const char *text, const af_model_spec *s,
                              const char *at, af_error *err)
 {
@@ -119,7 +127,8 @@ static af_status use_pattern(af_trained *t, const char *text, const af_model_spe
         t->tensor[i] |= hit;
         used |= hit;
     }
-    t->unmatched += !used;
+    if (!used)
+        warn_unused(at, "unfrozen_parameters", text);
 done:
     af_buf_clear(&p.regex);
     return st;
@@ -185,9 +194,11 @@ static af_status set_trained(af_trained *t, bool trained, const char *key, const
             t->tensor[i] = trained;
         used |= hit;
     }
-    return used || !trained
-               ? AF_OK
-               : af_fail(err, AF_EUSAGE, "%s: %s '%.200s' matches no parameter", at, key, text);
+    if (!used && trained)
+        return af_fail(err, AF_EUSAGE, "%s: %s '%.200s' matches no parameter", at, key, text);
+    if (!used) /* as other trainers take it */
+        warn_unused(at, key, text);
+    return AF_OK;
 }
 
 /* A beginning of names, or an expression that may match anywhere, as one that matches from the
@@ -197,12 +208,20 @@ static af_status use_text(af_trained *t, bool trained, const char *key, const ch
                           af_error *err)
 {
     af_buf regex = {0};
+    char at[300];
+    if (!*text)
+        return af_fail(err, AF_EUSAGE, "%s: %s has an empty name",
+                       af_run_key_loc(r, key, at, sizeof at), key);
+    bool hit; /* for the text alone: "a)|(b" is none */
+    af_status st = is_regex ? af_pattern_matches(&hit, text, "", false, err) : AF_OK;
+    if (st != AF_OK)
+        return af_fail_prefix(st, err, "%s: %s", af_run_key_loc(r, key, at, sizeof at), key);
     if (is_regex)
         af_buf_printf(&regex, ".*(%s)", text);
     for (const char *c = text; !is_regex && *c; c++)
         af_buf_printf(&regex, strchr(".[](){}*+?^$|\\", *c) ? "\\%c" : "%c", *c);
-    const af_status st = regex.bad ? af_fail_nomem(err, "a pattern", strlen(text))
-                                   : set_trained(t, trained, key, regex.data, text, r, s, err);
+    st = regex.bad ? af_fail_nomem(err, "a pattern", strlen(text))
+                   : set_trained(t, trained, key, regex.data, text, r, s, err);
     af_buf_clear(&regex);
     return st;
 }

@@ -15,7 +15,6 @@ typedef struct af_trained {
     bool *tensor;        /* by spec tensor; NULL = all of them */
     af_row_range *range; /* sorted by tensor and row, without overlaps */
     int ranges;
-    int unmatched; /* patterns that match nothing */
 } af_trained;
 
 /* True when the run trains the base itself: full fine-tuning, or a part of it. */
@@ -28,7 +27,8 @@ AF_CHECKED af_status af_llama_pro_stride(int *out, const af_run_config *r, const
                                          af_error *err);
 /* Reads unfrozen_parameters (Axolotl), freeze_parameters and trainable_parameters (ms-swift) or the
  * freeze_ keys of LLaMA-Factory. Memory is the arena's.
- * An error when a name is none of the model, or nothing would be trained. */
+ * A warning when a name to freeze (or unfrozen_parameters) matches nothing; an error when another
+ * does, or nothing would be trained. */
 AF_CHECKED af_status af_trained_choose(af_trained *out, const af_run_config *r,
                                        const af_model_spec *spec, af_arena *arena, af_error *err);
 #endif

@@ -121,6 +121,9 @@ static af_status check_pairs(const af_run_config *r, af_error *err)
         {"resume_from_checkpoint", "auto_resume_from_checkpoints"},
         {"bf16_stochastic_round", "kahan_sum"},
         {"reinit_weights", "unfrozen_parameters"},
+        {"reinit_weights", "freeze_parameters"},
+        {"reinit_weights", "freeze_parameters_regex"},
+        {"reinit_weights", "freeze_parameters_ratio"},
         {"unfrozen_parameters", "freeze_parameters"},
         {"unfrozen_parameters", "freeze_parameters_regex"},
         {"unfrozen_parameters", "freeze_parameters_ratio"},
@@ -197,7 +200,7 @@ static af_status check_values(const af_run_config *r, af_error *err)
                        "%s: weights in bf16 are updated by adamw, adam, adamw_8bit or "
                        "adamw_torch_8bit, not by this optimizer",
                        af_run_key_loc(r, "optimizer", at, sizeof at));
-    if (r->optimizer == AF_OPTIMIZER_ADAM_MINI && r->method != AF_METHOD_FULL)
+    if (r->optimizer == AF_OPTIMIZER_ADAM_MINI && !af_method_trains_base(r))
         return af_fail(err, AF_EUSAGE,
                        "%s: adam_mini divides whole matrices into rows and heads: leave out "
                        "'adapter', or use another optimizer",

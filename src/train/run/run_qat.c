@@ -28,7 +28,8 @@ static const af_yaml *value(const af_yaml *map, const char *key)
     return v && !af_yaml_is_null(v) ? v : NULL;
 }
 
-/* What weights may be rounded to, as prepare_model_for_qat of Axolotl 0.19 has it. */
+/* What weights may be rounded to, as prepare_model_for_qat of Axolotl 0.19 has it; activations in
+ * nvfp4 are an addition. */
 static const struct qat_kind {
     const char *name, *aka; /* aka: words */
     af_qat_type type;
@@ -36,7 +37,8 @@ static const struct qat_kind {
     bool fixed;    /* there is no other */
     bool embedding;
     const char *inputs; /* the activation_dtype it goes with; NULL: the same type */
-    bool always, needs; /* without it: inputs are rounded, too; that is an error */
+    bool always;        /* inputs are rounded without an activation_dtype, too */
+    bool needs;         /* an activation_dtype must be there */
 } kinds[] = {
     {"int4", "", AF_QAT_INT4, 32, .embedding = true, .inputs = "int8"},
     {"nvfp4", "", AF_QAT_NVFP4, 16, .fixed = true},
