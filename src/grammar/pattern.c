@@ -28,7 +28,8 @@ typedef struct regex {
     af_pattern *p;
     const char *at, *end, *text;
     int depth;
-    bool wide; /* classes take what some engine takes */
+    uint64_t ranges; /* that its classes have */
+    bool wide;       /* classes take what some engine takes */
     af_status st;
     af_error *err;
 } regex;
@@ -93,14 +94,18 @@ static af_cpset *set_new(regex *x)
 /* A class after a backslash. */
 static bool is_class(const regex *x)
 {
-    return x->end - x->at > 1 && *x->at == '\\' && strchr("dwsDWSpP", x->at[1]);
+    return x->end - x->at > 1 && *x->at == '\\' && x->at[1] && strchr("dwsDWSpP", x->at[1]);
 }
 
 /* The same for what is between brackets that negate. */
 static void add_class(regex *x, af_cpset *to, bool negated)
 {
     const char *text = x->at + 1;
+    const uint32_t before = to->count;
     const uint64_t n = af_class_add(to, text, (uint64_t)(x->end - text), x->wide != negated);
+    x->ranges += to->count - before;
+    if (x->ranges > AF_PATTERN_RANGES_MAX)
+        fail_at(x, AF_EUSAGE, "too many ranges of characters");
     if (n == 0)
         fail_at(x, AF_EUNSUPPORTED, "a class of characters that is not supported");
     x->at = text + n;

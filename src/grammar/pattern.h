@@ -11,6 +11,7 @@
 enum {
     AF_PATTERN_STATES_MAX = 1 << 15,
     AF_PATTERN_DEPTH_MAX = 200,
+    AF_PATTERN_RANGES_MAX = 1 << 20, /* of characters, in all classes of a pattern */
     AF_DFA_STATES_MAX = 1 << 15,
     AF_DFA_WORK_MAX = 1 << 26, /* edges looked at */
 };

@@ -67,8 +67,8 @@ static const struct {
                {"Thai", af_set_thai, &af_set_thai_count},
                {"Devanagari", af_set_devanagari, &af_set_devanagari_count}};
 
-static const char *const kinds[] = {"Letter", "Mark",      "Number", "Punctuation",
-                                    "Symbol", "Separator", "Other"};
+static const char *const kinds[] = {"LLetter", "MMark",      "NNumber", "PPunctuation",
+                                    "SSymbol", "ZSeparator", "COther"}; /* after its letter */
 
 static bool is_name(const char *name, uint64_t n, const char *word)
 {
@@ -89,8 +89,8 @@ static bool add_property(af_cpset *to, const char *name, uint64_t n)
             return true;
         }
     for (size_t i = 0; i < AF_LEN(kinds); i++)
-        if (is_name(name, n, kinds[i]))
-            return add_category(to, i == AF_LEN(kinds) - 1 ? "C" : kinds[i], 1);
+        if (is_name(name, n, kinds[i] + 1))
+            return add_category(to, kinds[i], 1);
     return n > 0 && add_category(to, name, n);
 }
 
@@ -117,6 +117,7 @@ uint64_t af_class_add(af_cpset *to, const char *text, uint64_t n, bool wide)
     const uint64_t used = add_named(&s, text, n, wide != negated);
     if (negated)
         af_cpset_negate(&s);
+    af_cpset_tidy(&s); /* letters in turn of both cases are many ranges */
     for (uint32_t i = 0; i < s.count; i++)
         af_cpset_add(to, s.item[i].lo, s.item[i].hi);
     to->bad |= s.bad;

@@ -2,7 +2,10 @@
 #include "grammar/unique.h"
 #include "format/text/json_text.h"
 
-enum { LOOK_MAX = 1024 }; /* bytes to look ahead: what is longer is taken for possible */
+enum {
+    LOOK_MAX = 1024,       /* bytes to look ahead: what is longer is taken for possible */
+    LOOK_PLACES = 1 << 13, /* and what has more places to look at */
+};
 
 af_unique *af_unique_new(void)
 {
@@ -91,10 +94,11 @@ static af_unique_item item_of(const af_unique *u, af_unique_frame f)
 
 static json_t *value_of(const af_unique *u, af_unique_item i)
 {
-    return af_json_load(u->text.data + i.at, i.end - i.at, JSON_ALLOW_NUL, NULL);
+    return af_json_load(u->text.data + i.at, i.end - i.at, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL,
+                        NULL);
 }
 
-/* Objects may have their properties in another order. */
+/* Objects may have their properties in another order, and 1 is 1.0. */
 static bool same_item(const af_unique *u, af_unique_item a, af_unique_item b)
 {
     const char *text = u->text.data;
@@ -157,6 +161,27 @@ static void string_byte(af_unique *u, uint8_t b)
 
 static bool is_blank(uint8_t b) { return b == ' ' || b == '\n' || b == '\t' || b == '\r'; }
 
+/* A comma or a bracket that closes. A list or an object is looked for among the items before it
+ * where it ends, not where its array goes on: then it can still become another one. */
+static bool end_item(af_unique *u, uint8_t b, bool *fits)
+{
+    af_unique_place *p = &u->now;
+    const af_unique_frame f = u->frame[p->frame];
+    const af_unique_item item = item_of(u, f);
+    if (f.unique && p->text > f.at && !memchr("[{", u->text.data[f.at], 2))
+        *fits = !is_twin(u, f);
+    add_text(u, (char *)&b, 1);
+    if (b != ',') {
+        p->frame = f.up;
+        if (f.up && u->frame[f.up].unique)
+            *fits = *fits && !is_twin(u, u->frame[f.up]);
+        return !af_memory_failed(); /* else is_twin could not tell */
+    }
+    return !af_memory_failed() &&
+           (!f.unique ||
+            add_item(u, item, (af_unique_frame){.at = p->text, .up = f.up, .unique = true}));
+}
+
 /* Moves over a byte; `opens`: as [ it begins such an array. *fits: it does not end a repeated item.
  */
 static af_status put_byte(af_unique *u, uint8_t b, bool opens, bool *fits, af_error *err)
@@ -172,14 +197,7 @@ static af_status put_byte(af_unique *u, uint8_t b, bool opens, bool *fits, af_er
         add_text(u, (char *)&b, 1);
         ok = add_frame(u, (af_unique_frame){.at = p->text, .up = p->frame, .unique = opens});
     } else if (b == ',' || b == ']' || b == '}') {
-        const af_unique_frame f = u->frame[p->frame];
-        *fits = !f.unique || p->text == f.at || !is_twin(u, f);
-        const af_unique_item item = item_of(u, f);
-        add_text(u, (char *)&b, 1);
-        if (b != ',')
-            p->frame = f.up;
-        else if (f.unique)
-            ok = add_item(u, item, (af_unique_frame){.at = p->text, .up = f.up, .unique = true});
+        ok = end_item(u, b, fits);
     } else if (!is_blank(b)) {
         p->string = b == '"';
         add_text(u, (char *)&b, 1);
@@ -246,10 +264,12 @@ static bool is_shadowed(const af_unique *u)
 {
     for (uint32_t k = u->now.frame; k; k = u->frame[k].up) {
         const af_unique_frame f = u->frame[k];
+        if (!f.unique)
+            continue;
         const char *text = u->text.data;
         const uint64_t n = u->now.text - f.at;
         const af_unique_item now = item_of(u, f);
-        for (uint32_t i = f.unique ? f.last : 0; i; i = u->item[i].before) {
+        for (uint32_t i = f.last; i; i = u->item[i].before) {
             const af_unique_item t = u->item[i];
             const uint64_t size = t.end - t.at;
             if ((size >= n && memcmp(text + t.at, text + f.at, n) == 0) ||
@@ -268,12 +288,12 @@ static af_status is_possible(af_unique *u, af_automaton *a, uint32_t config, int
 {
     af_status st = AF_OK;
     const af_unique_place was = u->now;
-    *yes = depth == LOOK_MAX || !is_shadowed(u);
+    *yes = depth == LOOK_MAX || ++u->looked > LOOK_PLACES || !is_shadowed(u);
     for (int deeper = 0; deeper < 2; deeper++)
         for (int b = 0; b < AF_RTN_SPECIAL && !*yes; b++) {
             uint32_t next = config;
-            if (!was.string && is_blank((uint8_t)b))
-                continue;
+            if (was.string ? depth && was.escape == 1 && b == '/' : is_blank((uint8_t)b))
+                continue; /* what can be written without */
             AF_TRY(step(u, a, &next, (uint8_t)b, err));
             if (next != AF_CONFIG_DEAD && !deeper)
                 *yes = !is_shadowed(u);
@@ -286,6 +306,13 @@ done:
     return st;
 }
 
+static af_status can_differ(af_unique *u, af_automaton *a, uint32_t config, bool *yes,
+                            af_error *err)
+{
+    u->looked = 0;
+    return is_possible(u, a, config, 0, yes, err);
+}
+
 af_status af_unique_walk(af_unique *u, af_automaton *a, uint32_t *config, const char *bytes,
                          uint64_t n, af_error *err)
 {
@@ -295,7 +322,7 @@ af_status af_unique_walk(af_unique *u, af_automaton *a, uint32_t *config, const 
     for (uint64_t i = 0; i < n && *config != AF_CONFIG_DEAD; i++)
         AF_TRY(step(u, a, config, (uint8_t)bytes[i], err));
     if (*config != AF_CONFIG_DEAD)
-        AF_TRY(is_possible(u, a, *config, 0, &possible, err));
+        AF_TRY(can_differ(u, a, *config, &possible, err));
     if (!possible)
         *config = AF_CONFIG_DEAD;
 done:
@@ -369,7 +396,7 @@ static af_status mask_starts(af_unique *u, af_automaton *a, uint32_t config,
             continue;
         }
         if (n.id >= 0 && n.id < bits && has(mask, n.id)) {
-            AF_TRY(is_possible(u, a, at[n.depth + 1], 0, &possible, err));
+            AF_TRY(can_differ(u, a, at[n.depth + 1], &possible, err));
             for (int32_t id = n.id; id >= 0 && !possible; id = v->same[id])
                 if (id < bits)
                     drop(mask, id);

@@ -36,6 +36,7 @@ typedef struct af_unique {
     af_unique_item *item;
     af_unique_frame *frame;
     uint32_t items_cap, frames_cap;
+    uint32_t looked; /* places that one look ahead has seen */
     af_unique_place now;
 } af_unique;
 

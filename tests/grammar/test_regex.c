@@ -38,6 +38,7 @@ static const struct {
     {"[\\p{Script=Greek}\\p{sc=Han}]+\\p{Sc}?",
      {"\xce\xb1\xe4\xb8\xad", "\xce\xb1$"},
      {"a", "\xce\xb1_"}},
+    {"\\p{Separator}\\p{Symbol}\\p{Mark}*", {" $", " +\xcc\x81"}, {"$$", " a", "_$"}},
     {"^(?![\\s\\d]+$).*", {"a", "a1", ""}, {" ", "1 2", "\xc2\xa0"}},
     {"(^a)|b$", {"a", "b"}, {"ab", "aa"}},
 };
@@ -88,11 +89,41 @@ static void test_refused(void **state)
     }
 }
 
+/* A byte 0 after a backslash is no letter of a class. */
+static void test_zero(void **state)
+{
+    af_error err = {0};
+    af_grammar *g = NULL;
+    (void)state;
+    assert_int_not_equal(af_grammar_open(&g, AF_GRAMMAR_REGEX, "[\\\0]", 4, vocab.vocab, &err),
+                         AF_OK);
+    assert_null(strstr(err.msg, "class"));
+}
+
+/* Classes of hundreds of ranges, thousands of times: an error soon. */
+static void test_many_ranges(void **state)
+{
+    af_buf b = {0};
+    af_error err = {0};
+    af_grammar *g = NULL;
+    (void)state;
+    af_buf_char(&b, '[');
+    for (int i = 0; i < 20000; i++)
+        af_buf_str(&b, "\\pL");
+    af_buf_char(&b, ']');
+    assert_int_equal(af_grammar_open(&g, AF_GRAMMAR_REGEX, b.data, b.len, vocab.vocab, &err),
+                     AF_EUSAGE);
+    assert_non_null(strstr(err.msg, "too many ranges"));
+    af_buf_clear(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fits),
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_zero),
+        cmocka_unit_test(test_many_ranges),
     };
     walk_open(&vocab);
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

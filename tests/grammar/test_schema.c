@@ -265,11 +265,18 @@ static void test_masks_of_unique(void **state)
                                          "[[\"a\",\"b\"],[\"a\",\"b",
                                          "[null, \"abc\",\"a\",",
                                          "[[\"/\",\"\\"};
+    static const char *const good[] = {"[1,10,\"a\",[\"a\"],[\"a\",\"b\"]]", "[[],1.5,0.5]"},
+                             *const bad[] = {"[1,1.0]", "[10,2,1e1]", "[[\"a\"],[ \"\\u0061\"]]",
+                                             "[[],[]]", "[[\"b\",\"b\"]]"};
     af_error err;
     af_grammar *g = NULL;
     CHECK_OK(
         af_grammar_open(&g, AF_GRAMMAR_JSON_SCHEMA, schema, sizeof schema - 1, vocab.vocab, &err),
         err);
+    for (size_t i = 0; i < AF_LEN(good); i++)
+        CHECK_MSG(fits(g, good[i]), "%s", good[i]);
+    for (size_t i = 0; i < AF_LEN(bad); i++)
+        CHECK_MSG(!fits(g, bad[i]), "%s", bad[i]);
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) {
         uint32_t mask[64];
         for (int32_t id = -1; id < vocab.size; id++) {
@@ -287,6 +294,26 @@ static void test_masks_of_unique(void **state)
             af_grammar_state_free(s);
         }
     }
+    af_grammar_close(g);
+}
+
+/* Items of any kind: 1 is 1.0, and properties may have another order. */
+static void test_unique_of_any(void **state)
+{
+    (void)state;
+    static const char schema[] = "{\"type\":\"array\",\"uniqueItems\":true}";
+    static const char *const good[] = {"[[1],[1,2],[2]]", "[{\"a\":1},{\"a\":[1]},1,[]]"},
+                             *const bad[] = {"[[1],[1.0]]", "[[[2]],[[2],3],[[2e0]]]",
+                                             "[{\"a\":1,\"b\":2},{\"b\":2.0,\"a\":1}]"};
+    af_error err;
+    af_grammar *g = NULL;
+    CHECK_OK(
+        af_grammar_open(&g, AF_GRAMMAR_JSON_SCHEMA, schema, sizeof schema - 1, vocab.vocab, &err),
+        err);
+    for (size_t i = 0; i < AF_LEN(good); i++)
+        CHECK_MSG(fits(g, good[i]), "%s", good[i]);
+    for (size_t i = 0; i < AF_LEN(bad); i++)
+        CHECK_MSG(!fits(g, bad[i]), "%s", bad[i]);
     af_grammar_close(g);
 }
 
@@ -313,6 +340,7 @@ int main(void)
         cmocka_unit_test(test_many),
         cmocka_unit_test(test_masks_of_long_strings),
         cmocka_unit_test(test_masks_of_unique),
+        cmocka_unit_test(test_unique_of_any),
     };
     char path[4096];
     af_error err;
