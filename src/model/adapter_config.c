@@ -405,7 +405,7 @@ static const char *get_bias(config_reader *r)
     for (size_t i = 0; bias && i < AF_LEN(kinds); i++)
         if (strcmp(bias, kinds[i]) == 0)
             return kinds[i];
-    if (bias && af_ends_with(bias, "_only")) /* of the other types: vera_only, oft_only, MiSS_only */
+    if (bias && af_ends_with(bias, "_only")) /* of other types: vera_only, oft_only, MiSS_only */
         return kinds[1];
     if (get(r, "bias") && !(bias && strcmp(bias, "none") == 0))
         wrong(r, "bias", "'none', 'all' or 'lora_only'");

@@ -55,6 +55,8 @@ bool af_adapter_is_moved(const af_stored *b);
 /* The length of the longest prefix of the text model's modules that a name begins with; 0 = none.
  */
 size_t af_adapter_prefix_length(const af_model_spec *s, const char *name);
+/* One without modules. */
+AF_CHECKED af_status af_adapter_create(af_adapter **out, const af_model_spec *s, af_error *err);
 float af_adapter_scale(const af_adapter_config *c, double alpha, double rank);
 
 /* ---- other types of PEFT (peft/adapter_types.c) ---- */
