@@ -1,5 +1,6 @@
-/* test_cuda_rounded.c - linears with weights that nodes round, in every memory mode, on a driver
- * that only records: the gradient of x finds the matrix of the forward pass. */
+/* test_cuda_rounded.c - linears with weights that nodes make, in every memory mode, on a driver
+ * that only records: the gradient of x finds the matrix of the forward pass, and what is made next
+ * to it lies elsewhere than what it uses. */
 #include "test.h"
 
 #include "backend/cuda/cuda_graph.h"
@@ -26,9 +27,10 @@ static af_tensor *record(af_graph *g, af_qat_type kind, af_dtype type)
     return af_sum_all(g, x);
 }
 
-/* Does a node of [from, from + count) make what n reads, or write where n reads? */
+/* Does a node of [from, from + count) make what n reads, or write where n reads or works? */
 static bool meets(const af_graph *g, const af_node *n, int from, int count, bool memory)
 {
+    const af_cuda_graph *cg = g->backend;
     for (int i = from; i < from + count; i++)
         for (int k = 0; k < g->nodes[i]->n_out; k++) {
             const af_tensor *y = g->nodes[i]->out[k];
@@ -40,6 +42,9 @@ static bool meets(const af_graph *g, const af_node *n, int from, int count, bool
                 if (x && at && x < end && x + af_tensor_bytes(n->in[m]) > at)
                     return true;
             }
+            const uint8_t *work = cg->arena[AF_ROLE_ACTIVATION] + n->work_offset;
+            if (memory && n->work && at && work < end && work + n->work > at)
+                return true;
         }
     return false;
 }
@@ -89,6 +94,48 @@ static void test_rounded_weights_in_every_mode(void **state)
     }
 }
 
+static af_tensor *coded_weight(af_graph *g)
+{
+    const int64_t scales = (int64_t)D * D / 64;
+    af_tensor *w = af_graph_weight(g, "codes", AF_DTYPE_NF4, 2, (int64_t[]){D, D});
+    af_weight_set_quant(
+        w, &(af_quant){.block = 64,
+                       .round = AF_DTYPE_BF16,
+                       .absmax = af_graph_weight(g, "absmax", AF_DTYPE_F32, 1, &scales)});
+    return w;
+}
+
+/* A base in 4 bits that is written out at each use, with adapters that nodes make: their gradients
+ * do not lie where it is written. */
+static void test_made_adapters_on_codes(void **state)
+{
+    (void)state;
+    for (int rank = 4; rank <= 64; rank *= 2) {
+        af_error err = {0};
+        af_graph *g = NULL;
+        af_device *d = open_fake();
+        bool works = false;
+        CHECK_OK(af_graph_new(&g, &err), err);
+        af_tensor *x = af_graph_input(g, "x", AF_DTYPE_BF16, 2, (int64_t[]){8 * ROWS, D});
+        for (int i = 0; i < 3 * LAYERS; i++) {
+            af_linear_opts o = {.pieces = 1, .weight = {coded_weight(g)}, .parts = 1};
+            o.part[0] = (af_adapter_part){.rank = rank, .out_rows = D, .scale = 2};
+            o.a = af_scale(g, af_graph_param(g, "A", AF_DTYPE_F32, 2, (int64_t[]){rank, D}), 2);
+            o.b = af_scale(g, af_graph_param(g, "B", AF_DTYPE_F32, 1, (int64_t[]){rank * D}), 2);
+            x = af_linear(g, x, &o);
+        }
+        af_graph_backward(g, af_sum_all(g, x));
+        CHECK_OK(af_graph_prepare(g, d, &err), err);
+        for (int i = 0; i < g->n_nodes; i++)
+            works |= g->nodes[i]->op == AF_OP_LINEAR_DX && g->nodes[i]->work > 0;
+        assert_true(works);
+        (void)waiting(g);
+        af_graph_free(g);
+        af_device_close(d);
+        drop_kept();
+    }
+}
+
 /* Gradients of parameters lie in one tensor and wait for none of one another. */
 static void test_plain_weights_wait_for_nothing(void **state)
 {
@@ -122,6 +169,7 @@ static void test_plain_weights_wait_for_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_rounded_weights_in_every_mode),
+                                       cmocka_unit_test(test_made_adapters_on_codes),
                                        cmocka_unit_test(test_plain_weights_wait_for_nothing)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -329,6 +329,29 @@ static void test_small_floats_of_zeros_and_some_rows(void **state)
     }
 }
 
+/* In f16 a small scale of fp8 is 0: zeros, too, and not their quotient. */
+static void test_small_values_of_fp8_in_f16(void **state)
+{
+    (void)state;
+    double x[FLOATS] = {1e-6, 0, -2e-6};
+    for (int k = 0; k < 2; k++) {
+        af_device *d = cpu();
+        ((af_cpu *)d)->twins_only = k & 1;
+        af_graph *g = graph();
+        af_tensor *p = af_graph_param(g, "p", AF_DTYPE_F32, 2, (int64_t[]){FLOATS / ROW, ROW});
+        af_tensor *y =
+            af_fake_float(g, af_cast(g, p, AF_DTYPE_F16), AF_QAT_FP8, NULL, AF_DTYPE_F32);
+        af_graph_output(g, y);
+        prepare(g, d);
+        fill(p, x);
+        run(g, AF_RUN_FORWARD);
+        for (int i = 0; i < FLOATS; i++)
+            CHECK_MSG(af_ld(y, i) == 0, "case %d, %d: %g", k, i, af_ld(y, i));
+        af_graph_free(g);
+        af_device_close(d);
+    }
+}
+
 enum { WIDE = 20000 };
 
 static void test_dropout_keeps_the_mean_and_changes_every_run(void **state)
@@ -523,6 +546,7 @@ int main(void)
         cmocka_unit_test(test_ternary_values_and_straight_through),
         cmocka_unit_test(test_small_floats_are_torchaos),
         cmocka_unit_test(test_small_floats_of_zeros_and_some_rows),
+        cmocka_unit_test(test_small_values_of_fp8_in_f16),
         cmocka_unit_test(test_dropout_keeps_the_mean_and_changes_every_run),
         cmocka_unit_test(test_dropout_is_the_identity_without_a_backward_pass),
         cmocka_unit_test(test_noise_is_as_strong_as_its_sequence_is_short),

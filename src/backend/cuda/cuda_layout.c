@@ -21,17 +21,6 @@ static af_status check_ops(const af_graph *g, af_error *err)
     return AF_OK;
 }
 
-static void set_work(af_cuda *cu, af_graph *g)
-{
-    cu->graph = g;
-    for (int i = 0; i < g->n_nodes; i++) {
-        af_node *n = g->nodes[i];
-        const af_cuda_op *op = af_ops[n->op]->view ? NULL : af_cuda_ops[n->op];
-        n->work = op && op->work ? op->work(cu, n) : 0;
-    }
-    cu->graph = NULL;
-}
-
 /* One message, or where the number of ranks has an odd factor one of each rank. */
 static int64_t receive_elements(int ranks, int64_t most)
 {
@@ -124,6 +113,23 @@ static bool makes_others(const af_graph *g, int from, int count)
             found |= (t->base ? t->base : t)->role != AF_ROLE_GRADIENT;
         }
     return found;
+}
+
+/* The workspace of a LINEAR_DX is free where the node ends, and may be where those next to it put
+ * their results: then they come after it. */
+static void set_work(af_cuda *cu, af_graph *g, const af_cuda_graph *cg)
+{
+    cu->graph = g;
+    for (int i = 0; i < g->n_nodes; i++) {
+        af_node *n = g->nodes[i];
+        const af_cuda_op *op = af_ops[n->op]->view ? NULL : af_cuda_ops[n->op];
+        n->work = op && op->work ? op->work(cu, n) : 0;
+        if (n->work && makes_others(g, i + 1, cg->plan.on_second[i])) {
+            cg->plan.on_second[i] = 0;
+            cg->plan.joins[i] = true;
+        }
+    }
+    cu->graph = NULL;
 }
 
 /* Weight gradients that follow a LINEAR_DX run on the second stream while it runs. Until the next
@@ -312,7 +318,7 @@ af_status af_cuda_layout(af_device *d, af_graph *g, af_error *err)
     g->work_bytes =
         CODE_BYTES +
         (af_cuda_gemm_works(cu) ? (uint64_t)AF_LT_WORKSPACE * (cg->plan.uses_second ? 2 : 1) : 0);
-    set_work(cu, g);
+    set_work(cu, g, cg);
     if (!cg->plan.can_shrink)
         goto done;
     AF_TRY(af_graph_layout(g, err)); /* to look: does it fit as it is? */
@@ -320,7 +326,7 @@ af_status af_cuda_layout(af_device *d, af_graph *g, af_error *err)
         for (int i = 0; i < AF_CUDA_FAMILIES; i++)
             if (af_cuda_families[i]->shrink)
                 af_cuda_families[i]->shrink(cu, g);
-        set_work(cu, g);
+        set_work(cu, g, cg);
     }
 done:
     return st;

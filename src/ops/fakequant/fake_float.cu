@@ -72,5 +72,6 @@ extern "C" __global__ void fake_float8(AF_U *y, const AF_T *x, int D)
     most = block_largest(most);
     const float s = rounded<AF_T>(__uint_as_float(most) / 448.0f);
     for (int i = threadIdx.x; i < D; i += blockDim.x)
-        store(y + at + i, most < TINY ? 0.0f : __fmul_rn(round_e4m3(load(x + at + i) / s), s));
+        store(y + at + i,
+              most < TINY || s == 0.0f ? 0.0f : __fmul_rn(round_e4m3(load(x + at + i) / s), s));
 }

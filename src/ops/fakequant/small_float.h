@@ -66,8 +66,8 @@ static inline void af_round_float_block(float *y, const float *x, int64_t n, af_
         s = x_type == AF_DTYPE_BF16  ? af_bf16_up(af_bf16_down(s))
             : x_type == AF_DTYPE_F16 ? af_f16_up(af_f16_down(s))
                                      : s;
-        for (int64_t i = 0; i < n; i++)
-            y[i] = af_round_e4m3(x[i] / s) * s;
+        for (int64_t i = 0; i < n; i++) /* in f16 a small scale is 0 */
+            y[i] = s == 0 ? 0 : af_round_e4m3(x[i] / s) * s;
     }
 }
 
