@@ -6,17 +6,29 @@
 #include "model/arch/arch.h"
 #include "train/run/run_qat.h"
 
-/* torchao's fake quantizers. Inputs on the edge between two codes round to either, which changes
- * the loss by about 1e-4, where scales are rounded by 1e-3: the noise of f32 is enough for some. */
+/* Weights and inputs on the edge between two codes round to either: the noise of f32 is enough for
+ * some. On a GPU it depends on the algorithms that its GEMMs choose: up to 8e-4 of a loss and 2e-3
+ * of a norm seen on an H200, and 3e-3 and 2e-2 with inputs in int8. */
+static void check_near(const char *run) { check_run_within(run, 5e-3, 5e-2); }
+
+static void check_exact(const char *run)
+{
+    if (strcmp(test_device(), "cpu") == 0)
+        check_run(run);
+    else
+        check_near(run);
+}
+
+/* torchao's fake quantizers. */
 static void test_quantisation_aware_runs_follow_torchao(void **state)
 {
     (void)state;
-    check_run("qat-weights");
-    check_run_within("qat", 5e-3, 5e-2);
-    check_run("qat-mxfp4");
-    check_run("qat-fp8");
-    check_run("qat-nvfp4-weights");
-    check_run_within("qat-nvfp4", 5e-3, 5e-2);
+    check_exact("qat-weights");
+    check_near("qat");
+    check_exact("qat-mxfp4");
+    check_exact("qat-fp8");
+    check_exact("qat-nvfp4-weights");
+    check_near("qat-nvfp4");
     uint64_t size;
     char *report = read_output("out", "report.html", &size);
     assert_non_null(strstr(report, ".gguf --type q8_0")); /* no 4-bit type has these values */
