@@ -134,14 +134,10 @@ typedef struct af_fast {
 } af_fast;
 
 /* Whether GEMMs with rows of this type gain enough from a B packed once to be worth the memory:
- * with AMX, packing takes a tenth to a quarter of a bf16 GEMM with 512 rows; where f32 rows are
- * read in place, it is all that is packed, and takes a sixteenth of a LoRA step. */
+ * with AMX, packing takes a tenth to a quarter of a bf16 GEMM with 512 rows. */
 static inline bool af_fast_packs_frozen(const af_fast *f, af_dtype rows)
 {
-    const af_gemm_machine *m = f->machine;
-    return rows == AF_DTYPE_BF16
-               ? m->alias > 0
-               : rows == AF_DTYPE_F32 && m->rows_in_place && m->tile[AF_GEMM_PLANES].mr == 0;
+    return rows == AF_DTYPE_BF16 && f->machine->alias > 0;
 }
 
 /* The best table for this machine; never NULL. */
