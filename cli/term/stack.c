@@ -28,8 +28,8 @@ static bool set_usual(void)
     pthread_attr_t attr;
     if (pthread_attr_init(&attr) != 0)
         return false;
-    const bool ok = pthread_attr_setstacksize(&attr, USUAL) == 0 &&
-                    pthread_setattr_default_np(&attr) == 0;
+    const bool ok =
+        pthread_attr_setstacksize(&attr, USUAL) == 0 && pthread_setattr_default_np(&attr) == 0;
     pthread_attr_destroy(&attr);
     return ok;
 }

@@ -139,8 +139,7 @@ FAILS(af_device_open, &(af_device *){NULL}, "abacus", 1, NULL)
 FAILS(af_eval_data_check, nowhere, &(af_eval_data_opts){.sequence_len = 8}, NULL)
 FAILS(af_export, nowhere, "/dev/null/x.gguf", &(af_export_opts){0}, &(af_convert_report *){NULL},
       &(af_verify_result){0}, NULL)
-FAILS(af_extract_lora, nowhere, nowhere, "/dev/null/x", &(af_extract_opts){.rank = 4}, NULL,
-      NULL)
+FAILS(af_extract_lora, nowhere, nowhere, "/dev/null/x", &(af_extract_opts){.rank = 4}, NULL, NULL)
 FAILS(af_grammar_open, &(af_grammar *){NULL}, AF_GRAMMAR_GBNF, "root", 4, NULL, NULL)
 FAILS(af_grammar_state_accept, grammar_state(), -1, NULL)
 FAILS(af_grammar_state_mask, grammar_state(), &(uint32_t){0}, 0, NULL)

@@ -342,11 +342,10 @@ static void test_pairs_keep_their_ends(void **state)
         const af_batch *b;
         af_token_store store;
         af_error err = {0};
-        const af_stream_opts o = {
-            .count = RECORDS,
-            .micro_batch = 4,
-            .sequence_len = PAIR_LIMIT,
-            .pairs = {.rl = AF_RL_DPO, .shared = shared, .keep_end = true}};
+        const af_stream_opts o = {.count = RECORDS,
+                                  .micro_batch = 4,
+                                  .sequence_len = PAIR_LIMIT,
+                                  .pairs = {.rl = AF_RL_DPO, .shared = shared, .keep_end = true}};
         CHECK_OK(af_token_store_open(&store, path, &err), err);
         CHECK_OK(af_stream_open(&s, &store, &o, &err), err);
         for (int64_t m = 0; m < RECORDS / 4; m++) {

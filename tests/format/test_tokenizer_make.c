@@ -136,7 +136,7 @@ static void test_new_tokens(void **state)
     char dir[PATH], path[PATH];
     af_error err = {0};
     af_tokenizer *t = NULL;
-    const af_token_edit edit = {NULL, "<new>", true, true};
+    const af_token_edit edit = {.text = "<new>", .special = true, .listed = true};
     make_folder(dir, json_object_get(find_case(all, "qwen2"), "files"));
     CHECK_OK(af_tokenizer_open(&t, dir, &err), err);
     const int32_t n = af_tokenizer_vocab_size(t);

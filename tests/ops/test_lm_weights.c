@@ -243,18 +243,12 @@ static void test_wrong_calls_name_both_values(void **state)
         void (*call)(af_graph *g, const leaves *l);
         const char *first, *second;
     } wrong[] = {
-        {bad_norm, "[3 x 5] f32", "[4 x 6] f32"},
-        {bad_add, "[3 x 5] f32", "[4 x 6] f32"},
-        {bad_embedding, "[3 x 5] f32", "[4 x 6] f32"},
-        {bad_glu, "[3 x 5] f32", "5 columns"},
-        {bad_linear, "[3 x 5] f32", "6 columns"},
-        {bad_type, "e8m0", "5 columns"},
-        {bad_rank, "3 ranks from 1 on", "of 3"},
-        {bad_rope, "[3 x 5] f32", "16 columns"},
-        {bad_attention, "3 heads", "2 kv heads"},
-        {bad_cache, "[3] i32", "[3] i32"},
-        {bad_head, "[3 x 5] f32", "[4 x 6] f32"},
-        {bad_route, "9 experts", "[3 x 5] f32"},
+        {bad_norm, "[3 x 5] f32", "[4 x 6] f32"},      {bad_add, "[3 x 5] f32", "[4 x 6] f32"},
+        {bad_embedding, "[3 x 5] f32", "[4 x 6] f32"}, {bad_glu, "[3 x 5] f32", "5 columns"},
+        {bad_linear, "[3 x 5] f32", "6 columns"},      {bad_type, "e8m0", "5 columns"},
+        {bad_rank, "3 ranks from 1 on", "of 3"},       {bad_rope, "[3 x 5] f32", "16 columns"},
+        {bad_attention, "3 heads", "2 kv heads"},      {bad_cache, "[3] i32", "[3] i32"},
+        {bad_head, "[3 x 5] f32", "[4 x 6] f32"},      {bad_route, "9 experts", "[3 x 5] f32"},
     };
     for (size_t i = 0; i < AF_LEN(wrong); i++) {
         af_error err = {0};

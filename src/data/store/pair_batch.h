@@ -33,7 +33,7 @@ typedef struct af_answer_rows {
 
 typedef struct af_pair_rows {
     int64_t record;
-    af_answer_rows first, second; /* chosen, rejected; KTO: the answer, the KL answer */
+    af_answer_rows first, second;      /* chosen, rejected; KTO: the answer, the KL answer */
     int64_t prompt_from, prompt_terms; /* with prompt_loss: rows that predict prompt tokens */
     bool label;
     float margin;

@@ -184,16 +184,17 @@ void af_pair_held_clear(af_record_reader *d)
     d->held_count = d->unpaired = 0;
 }
 
-static af_status emit_one(af_record_reader *d, af_row *row, int64_t prompt, bool label)
+static af_status emit_one(af_record_reader *d, af_row *row, int64_t tokens, bool label)
 {
+    const int64_t prompt[2] = {tokens};
     bool keep = true;
     af_status st = AF_OK;
     if (d->mode != AF_READ_PREVIEW)
-        AF_TRY(fits(d, row, &prompt, 1, &keep));
+        AF_TRY(fits(d, row, prompt, 1, &keep));
     if (d->mode != AF_READ_PREVIEW && keep)
         AF_TRY(filter(d, row, 1, &keep));
     if (keep)
-        AF_TRY(emit(d, NULL, row, &prompt, 1, label));
+        AF_TRY(emit(d, NULL, row, prompt, 1, label));
 done:
     return st;
 }

@@ -109,7 +109,7 @@ typedef struct af_hf_config {
     int64_t num_attention_heads, num_key_value_heads, head_dim;
     const char *hidden_act; /* "silu", "gelu_pytorch_tanh", ... */
     int64_t max_position_embeddings;
-    double rms_norm_eps; /* also layer_norm_eps / layer_norm_epsilon */
+    double rms_norm_eps;  /* also layer_norm_eps / layer_norm_epsilon */
     double post_norm_eps; /* of norms on the outputs of blocks; 0 = the same (muse_glimmer) */
     double initializer_range;
     bool tie_word_embeddings, attention_bias, mlp_bias;

@@ -465,10 +465,7 @@ static bool rename_text(json_t *v, const char *old, const char *text)
     size_t i;
     if (hit)
         json_string_set(inner, text);
-    json_array_foreach(v, i, o)
-    {
-        hit |= rename_text(o, old, text);
-    }
+    json_array_foreach(v, i, o) { hit |= rename_text(o, old, text); }
     return hit;
 }
 
@@ -476,8 +473,8 @@ static bool rename_text(json_t *v, const char *old, const char *text)
 static void rename_names(const editor *ed, af_json_text *d)
 {
     static const char *const names[] = {
-        "bos_token", "eos_token", "unk_token",  "pad_token",
-        "sep_token", "cls_token", "mask_token", "additional_special_tokens",
+        "bos_token",           "eos_token", "unk_token",  "pad_token",
+        "sep_token",           "cls_token", "mask_token", "additional_special_tokens",
         "extra_special_tokens"};
     for (size_t i = 0; i < AF_LEN(names); i++) {
         json_t *v = af_json_text_get(d, names[i]);

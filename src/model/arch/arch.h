@@ -167,7 +167,7 @@ typedef enum af_slot {
     AF_SLOT_FINAL_NORM,
     AF_SLOT_FINAL_NORM_BIAS,
     AF_SLOT_HEAD_NORM, /* after that, and its activation */
-    AF_SLOT_HEAD, /* absent when tied */
+    AF_SLOT_HEAD,      /* absent when tied */
     AF_SLOT_HEAD_BIAS,
     AF_SLOT_SCORE, /* [labels][D]: in place of the head, in a model that classifies */
     AF_SLOT_COUNT

@@ -510,6 +510,7 @@ static af_status write_likely(af_step_graph *s, const af_batch *b, bool any, af_
 
 af_status af_step_graph_upload(af_step_graph *s, const af_batch *b, float scale, af_error *err)
 {
+    const int32_t rows = (int32_t)b->rows;
     af_status st = AF_OK;
     AF_TRY(write_rows(s, s->in.ids, b->ids, b->rows, 0, err));
     AF_TRY(write_rows(s, s->in.positions, b->positions, b->rows, 0, err));
@@ -524,7 +525,7 @@ af_status af_step_graph_upload(af_step_graph *s, const af_batch *b, float scale,
         AF_TRY(write_spread(s, b, err));
     AF_TRY(write_likely(s, b, scale > 0, err));
     if (s->leaves.qat_rows)
-        AF_TRY(af_tensor_write(s->graph, s->leaves.qat_rows, &(int32_t){(int32_t)b->rows}, 4, err));
+        AF_TRY(af_tensor_write(s->graph, s->leaves.qat_rows, &rows, sizeof rows, err));
     AF_TRY(af_model_write_rope(&s->leaves, rope_length(s, b), err));
     if (af_run_model_distils(s->model))
         AF_TRY(af_teacher_upload(&s->teacher, s->model, b, s->rows_max, scale, rope_length(s, b),

@@ -209,11 +209,12 @@ static void nas_keys(af_config_source *s, af_hf_config *c)
         af_config_wrong(s, "block_configs", "a list with one entry per layer");
         return;
     }
-    int64_t *kv = af_arena_take(&c->arena, 2 * (uint64_t)n * sizeof *kv), *ffn = kv + n;
+    int64_t *kv = af_arena_take(&c->arena, 2 * (uint64_t)n * sizeof *kv);
     if (!kv) {
         s->st = af_fail_nomem(s->err, "block_configs", 2 * (uint64_t)n * sizeof *kv);
         return;
     }
+    int64_t *ffn = kv + n;
     for (int64_t i = 0; i < n && s->st == AF_OK; i++) {
         af_config_source block = af_config_inner(s, json_array_get(blocks, (size_t)i)), half;
         kv[i] = ffn[i] = 0;
