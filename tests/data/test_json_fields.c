@@ -233,6 +233,71 @@ static const char gemini[] =
     "\"tools\": [{\"functionDeclarations\": [{\"name\": \"f\"}]}]}";
 /* clang-format on */
 
+#define GLAIVE(system, chat) "{\"system\": \"" system "\", \"chat\": \"" chat "\"}"
+#define FUNCTIONS            "\\n{\\\"name\\\": \\\"f\\\"}\\n"
+#define NAMED                "{\\\"name\\\": \\\"f\\\", \\\"arguments\\\": "
+#define CALL(arguments)      "<functioncall> " NAMED arguments "}"
+#define ASKS                 "USER: Q\\n\\n\\nASSISTANT: "
+#define SAY(s)               "<|im_start|>system:" s "<|im_end|>"
+
+/* Glaive: what the system says besides the functions, and text after and between calls. */
+static void test_text_next_to_calls(void **state)
+{
+    static const struct {
+        const char *record, *text;
+    } cases[] = {
+        {GLAIVE("SYSTEM: You are a pirate named Joe. Never say no. You have access to the "
+                "following functions -" FUNCTIONS,
+                ASKS "A"),
+         "(f)" SAY("You are a pirate named Joe. Never say no.") U("Q") A("A")},
+        {GLAIVE("SYSTEM: You have access to the following functions -" FUNCTIONS, ASKS "A"),
+         "(f)" U("Q") A("A")},
+        {GLAIVE("SYSTEM: You are Joe with access to the following functions -" FUNCTIONS, ASKS "A"),
+         "(f)" SAY("You are Joe with access to the following functions -") U("Q") A("A")},
+        {GLAIVE("SYSTEM: Be brief. You are a helpful assistant with access to the following "
+                "functions. Use them if required -" FUNCTIONS,
+                ASKS "A"),
+         "(f)" SAY("Be brief.") U("Q") A("A")},
+        {GLAIVE("SYSTEM: Be brief." FUNCTIONS, ASKS "A"), "(f)" SAY("Be brief.") U("Q") A("A")},
+        {GLAIVE("SYSTEM:" FUNCTIONS,
+                ASKS CALL("'{\\\"a\\\": 1}'") "\\n\\nI called it. <|endoftext|>"),
+         "(f)" U("Q") A("I called it.!9f1")},
+        {GLAIVE("SYSTEM:" FUNCTIONS,
+                ASKS "So. " CALL("'{\\\"a\\\": \\\"It's\\\"}'") "\\n\\nI'll wait. <|endoftext|>"),
+         "(f)" U("Q") A("So.\n\nI'll wait.!9fIt's")},
+        {GLAIVE("SYSTEM:" FUNCTIONS,
+                ASKS CALL("'{\\\"a\\\": 1}' ") " <|endoftext|>\\n" CALL("{\\\"a\\\": true}")
+                    CALL("'{\\\"a\\\": 3}'") " <|endoftext|>"),
+         "(f)" U("Q") A("!9f1!9fTrue!9f3")},
+        {GLAIVE("SYSTEM:" FUNCTIONS, ASKS CALL("'{\\\"a\\\": \\\"x \\\\\\\"y\\\\\\\"'}\\\"}'")),
+         "(f)" U("Q") A("!9fx \"y\"'}")},
+    };
+    static const struct {
+        const char *chat, *why;
+    } bad[] = {
+        {ASKS "<functioncall>", "d.jsonl:1: message 2: \"content\" of a function_call is not"},
+        {ASKS "<functioncall> f(a=1)", "is not a JSON object: f(a=1)"},
+        {ASKS CALL("'{'") " I'll wait", "message 3: tool_calls[0].function.arguments is not valid"},
+        {ASKS CALL("'{\\\"a\\\": It's}'"),
+         "is not a JSON object: {\"name\": \"f\", \"arguments\": "},
+    };
+    data_case c;
+    (void)state;
+    case_open(&c);
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        CHECK_OK(preview(&c, cases[i].record, ""), c.err);
+        const json_t *row = json_array_get(c.rows, 0);
+        assert_string_equal(json_string_value(json_object_get(row, "text")), cases[i].text);
+        assert_int_equal(c.log.len, 0);
+    }
+    for (size_t i = 0; i < AF_LEN(bad); i++) {
+        char record[600];
+        snprintf(record, sizeof record, GLAIVE("SYSTEM:" FUNCTIONS, "%s"), bad[i].chat);
+        case_refused(&c, preview(&c, record, ""), bad[i].why);
+    }
+    case_close(&c);
+}
+
 /* Messages of Anthropic's API, of Bedrock, and Gemini's contents. */
 static void test_messages_of_vendors(void **state)
 {
@@ -502,6 +567,7 @@ int main(void)
         cmocka_unit_test(test_records_of_public_datasets),
         cmocka_unit_test(test_records_with_fields_of_their_own),
         cmocka_unit_test(test_calls_and_answers_in_short),
+        cmocka_unit_test(test_text_next_to_calls),
         cmocka_unit_test(test_messages_of_vendors),
         cmocka_unit_test(test_tools_of_queries),
         cmocka_unit_test(test_calls_in_lines),

@@ -301,22 +301,25 @@ static af_status add_function_call(af_conversation *out, const turn *t)
     json_t *value = json_is_string(v) ? af_json_or_python(v) : json_incref(v);
     const size_t count = json_is_array(value) ? json_array_size(value) : json_is_object(value);
     json_t *m = json_pack("{s:s, s:s, s:[]}", "role", "assistant", "content", "", "tool_calls");
+    const char *text = json_string_value(v); /* of what is not a call */
     bool calls = count > 0;
     for (size_t i = 0; i < count && calls; i++) {
         json_t *call = json_is_array(value) ? json_array_get(value, i) : value;
         char id[32]; /* nine letters and digits, as Mistral's templates want */
         snprintf(id, sizeof id, "cal%c%05zu", i ? (char)('a' + (i - 1) % 11) : 'l', t->number - 1);
         calls = json_is_object(call);
+        text = json_is_string(call) ? json_string_value(call) : text;
         json_array_append_new(
             json_object_get(m, "tool_calls"),
             json_pack("{s:s, s:s, s:O}", "id", id, "type", "function", "function", call));
     }
-    json_decref(value);
     af_status st =
         calls ? m ? fix_arguments(t, m) : AF_OK
-              : af_source_loc_fail(t->p, t->err,
-                                   "message %zu: \"%s\" of a function_call is not a JSON object",
-                                   t->number, t->content_key);
+              : af_source_loc_fail(
+                    t->p, t->err,
+                    "message %zu: \"%s\" of a function_call is not a JSON object%s%.60s", t->number,
+                    t->content_key, text && *text ? ": " : "", text ? text : "");
+    json_decref(value);
     if (st == AF_OK && !join_calls(out, t, m))
         return append(out, m, t->train, t->err);
     json_decref(m);
