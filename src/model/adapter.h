@@ -46,6 +46,7 @@ typedef enum af_peft_type {
 /* How OFT makes a rotation from what is stored (peft/adapter_multiply.c). */
 typedef struct af_oft {
     bool exact, constrained; /* not use_cayley_neumann; coft */
+    bool old_series;         /* of PEFT before 0.18 */
     int terms;               /* num_cayley_neumann_terms */
     double eps;
 } af_oft;

@@ -372,6 +372,7 @@ static af_oft get_oft(config_reader *r)
         wrong(r, "num_cayley_neumann_terms", "from 0 to 1000");
     return (af_oft){.exact = get(r, "use_cayley_neumann") && !get_bool(r, "use_cayley_neumann"),
                     .constrained = get_bool(r, "coft"),
+                    .old_series = af_oft_is_old(json_string_value(get(r, "peft_version"))),
                     .terms = r->st == AF_OK ? (int)terms : 0,
                     .eps = get_num(r, "eps", 6e-5)};
 }

@@ -83,6 +83,8 @@ AF_CHECKED af_status af_adapter_type_read(af_adapter *a, int module, const af_we
 AF_CHECKED af_status af_adapter_check_adds(const af_adapter_config *c, const char *dir,
                                            af_error *err);
 
+/* Whether a version of PEFT is older than 0.18, as one without a peft_version (NULL) is. */
+bool af_oft_is_old(const char *version);
 AF_CHECKED af_status af_adapter_multiply_read(af_adapter *a, int module, const af_weights *w,
                                               int *used, af_error *err);
 /* Rows [from, from + n) of the module's weight, or of its bias: one row, or rows of 1. */

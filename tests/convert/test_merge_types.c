@@ -126,6 +126,63 @@ static void test_types_that_multiply(void **state)
     scratch_free(&d);
 }
 
+#define OFT_FROM                                                                                   \
+    "_terms\": 5,\n \"oft_block_size\": 8,\n \"peft_type\": \"OFT\",\n \"peft_version\": "         \
+    "\"0.21.2\""
+#define OFT_TO "_terms\": %d,\n \"oft_block_size\": 8,\n \"peft_type\": \"OFT\"%s"
+
+/* The merged matrix of an OFT adapter whose config has this version and so many terms. */
+static void oft_matrix(const scratch_dir *d, int terms, const char *version, double *to, int64_t n)
+{
+    af_error err = {0};
+    af_weights *w = NULL;
+    char dir[PATH], out[PATH], file[PATH], said[64] = "", text[200];
+    if (version)
+        snprintf(said, sizeof said, ",\n \"peft_version\": \"%s\"", version);
+    snprintf(text, sizeof text, OFT_TO, terms, said);
+    change_config(join(dir, sizeof dir, d->path, "adapter"), "oft", OFT_FROM, text);
+    CHECK_OK(merge_one(dir, join(out, sizeof out, d->path, "out"), false, &err), err);
+    CHECK_OK(af_weights_open(&w, join(file, sizeof file, out, "model.safetensors"), &err), err);
+    const af_stored *t = af_weights_find(w, "model.layers.0.self_attn.k_proj.weight");
+    assert_true(t && af_weight_count(t) == n);
+    for (int64_t i = 0; i < n; i++)
+        to[i] = af_load_f64(t->data, t->dtype, (uint64_t)i);
+    af_weights_close(w);
+}
+
+/* PEFT before 0.18 ended OFT's series with twice its last power: the sums of terms up to N - 2 and
+ * up to N - 1 are twice what it is now with N. */
+static void test_oft_of_older_versions(void **state)
+{
+    enum { N = 16 * 32 };
+    static const char *const since[] = {"0.18.0.dev0", "0.18.1@sha", "1.0"};
+    static const char *const before[] = {"0.17.1", NULL, "?"};
+    static double now[N], was[N], shorter[N], other[N];
+    scratch_dir d = scratch_new();
+    (void)state;
+    for (int terms = 4; terms <= 5; terms++) {
+        double far = 0;
+        oft_matrix(&d, terms, "0.21.2", now, N);
+        oft_matrix(&d, terms, "0.17.1", was, N);
+        oft_matrix(&d, terms - 1, "0.17.1", shorter, N);
+        for (int i = 0; i < N; i++) {
+            far = fmax(far, fabs(was[i] - now[i]));
+            assert_true(fabs(was[i] + shorter[i] - 2 * now[i]) < 1e-6);
+        }
+        assert_true(far > 1e-5);
+    }
+    for (size_t k = 0; k < 3; k++) {
+        oft_matrix(&d, 5, since[k], other, N);
+        assert_memory_equal(other, now, sizeof now);
+        oft_matrix(&d, 5, before[k], other, N);
+        assert_memory_equal(other, was, sizeof was);
+    }
+    oft_matrix(&d, 2, "0.17.1", was, N); /* no powers: as now */
+    oft_matrix(&d, 2, "0.21.2", now, N);
+    assert_memory_equal(was, now, sizeof now);
+    scratch_free(&d);
+}
+
 static void test_what_cannot_be_read_is_named(void **state)
 {
     static const struct {
@@ -176,6 +233,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_merged_weights_are_those_of_peft),
         cmocka_unit_test(test_types_that_multiply),
+        cmocka_unit_test(test_oft_of_older_versions),
         cmocka_unit_test(test_what_cannot_be_read_is_named),
         cmocka_unit_test(test_biases_have_the_name_of_the_type),
     };

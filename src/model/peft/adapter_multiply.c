@@ -49,18 +49,27 @@ static void add_scaled(double *r, const double *x, double factor, int64_t n)
         r[i] += factor * x[i];
 }
 
-/* I + 2 Q + 2 Q^2 + .. + Q^last, as PEFT ends the series of (I + Q) (I - Q)^-1; r is I on entry. */
-static void add_series(double *r, const double *q, double *power, double *next, int64_t n,
-                       int terms)
+bool af_oft_is_old(const char *version)
 {
-    if (terms < 2)
+    char *end = NULL;
+    const long major = version ? strtol(version, &end, 10) : 0;
+    return major < 1 && !(end && *end == '.' && strtol(end + 1, NULL, 10) >= 18);
+}
+
+/* I + 2 Q + 2 Q^2 + .. + Q^last, as PEFT ends the series of (I + Q) (I - Q)^-1; r is I on entry.
+ * Before 0.18 its last term was twice that, too, and three terms had no Q^3. */
+static void add_series(double *r, const double *q, double *power, double *next, int64_t n,
+                       const af_oft *o)
+{
+    const int last = o->old_series ? o->terms - 1 : AF_MAX(o->terms - 1, 3);
+    if (o->terms < 2)
         return;
     add_scaled(r, q, 2, n);
     memcpy(power, q, (size_t)(n * n) * sizeof *q);
-    for (int k = 2; terms > 2 && k <= AF_MAX(terms - 1, 3); k++) {
+    for (int k = 2; o->terms > 2 && k <= last; k++) {
         multiply(next, power, q, n);
         memcpy(power, next, (size_t)(n * n) * sizeof *q);
-        add_scaled(r, power, k == AF_MAX(terms - 1, 3) ? 1 : 2, n);
+        add_scaled(r, power, k == last && !o->old_series ? 1 : 2, n);
     }
 }
 
@@ -114,7 +123,7 @@ static void make_block(float *to, const float *triangle, double factor, const af
     if (o->exact)
         invert(r, q, n);
     else
-        add_series(r, q, q + n * n, q + 2 * n * n, n, o->terms);
+        add_series(r, q, q + n * n, q + 2 * n * n, n, o);
     for (int64_t i = 0; i < n * n; i++)
         to[i] = (float)r[i];
 }
