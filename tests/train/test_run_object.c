@@ -236,6 +236,37 @@ static void test_finished_runs_and_inputs_are_kept(void **state)
     af_run_close(run);
 }
 
+/* AdaLoRA may prune every module to rank 0. */
+static void test_a_pruned_adapter_has_nothing_to_train(void **state)
+{
+#define EMPTY(name, shape)                                                                         \
+    "\"base_model.model.model.layers.0.self_attn.q_proj.lora_" name                                \
+    "\":{\"dtype\":\"F32\",\"shape\":" shape ",\"data_offsets\":[0,0]}"
+    static const char config[] =
+        "{\"peft_type\": \"ADALORA\", \"init_r\": 3, \"target_modules\": [\"q_proj\"], "
+        "\"layers_to_transform\": [0]}";
+    static const char weights[] =
+        "{" EMPTY("A", "[0,64]") "," EMPTY("B", "[64,0]") "," EMPTY("E", "[0,1]") "}";
+    (void)state;
+    char pruned[600], out[600], file[700], bytes[8 + sizeof weights] = {0};
+    af_error err = {0};
+    af_run *run = NULL;
+    snprintf(pruned, sizeof pruned, "%s/pruned", dir);
+    snprintf(out, sizeof out, "%s/from_pruned", dir);
+    CHECK_OK(af_dir_make(pruned, &err), err);
+    snprintf(file, sizeof file, "%s/adapter_config.json", pruned);
+    CHECK_OK(af_file_write(file, config, strlen(config), &err), err);
+    const uint16_t n = (uint16_t)strlen(weights);
+    bytes[0] = (char)(n & 255);
+    bytes[1] = (char)(n >> 8);
+    memcpy(bytes + 8, weights, n);
+    snprintf(file, sizeof file, "%s/adapter_model.safetensors", pruned);
+    CHECK_OK(af_file_write(file, bytes, 8u + n, &err), err);
+    assert_int_equal(open_with(&run, out, "lora_model_dir", pruned, &err), AF_EUSAGE);
+    CHECK_MSG(strstr(err.msg, "pruned to rank 0"), "'%s'", err.msg);
+    af_run_close(run);
+}
+
 /* A resumed run does not know the loss of its last step; a failed af_run_set leaves no trace. */
 static void test_unknown_loss_and_failed_keys(void **state)
 {
@@ -295,6 +326,7 @@ int main(void)
         cmocka_unit_test(test_faults_are_named),
         cmocka_unit_test(test_wrong_module_without_an_error),
         cmocka_unit_test(test_finished_runs_and_inputs_are_kept),
+        cmocka_unit_test(test_a_pruned_adapter_has_nothing_to_train),
         cmocka_unit_test(test_unknown_loss_and_failed_keys),
         cmocka_unit_test(test_evaluation_has_no_noise),
     };

@@ -191,6 +191,31 @@ static af_status continued(const af_run_config *r, af_status st, af_error *err)
                : af_fail_prefix(st, err, "%s", af_run_key_loc(r, "lora_model_dir", at, sizeof at));
 }
 
+/* What a folder has to train: AdaLoRA may have pruned all of it. */
+static af_status check_rank(const af_adapter *a, const char *dir, af_error *err)
+{
+    bool some = a->config.bias != NULL;
+    for (int i = 0; i < a->spec->modules; i++)
+        some |= a->module[i].rank > 0;
+    for (int i = 0; i < a->spec->tensors; i++)
+        some |= a->saved[i] != NULL;
+    for (int k = 0; k < AF_TOKEN_TABLES; k++)
+        some |= a->tokens[k].count > 0;
+    return some ? AF_OK
+                : af_fail(err, AF_EUSAGE,
+                          "every module of the adapter in '%s' was pruned to rank 0: nothing of it "
+                          "is left to train",
+                          dir);
+}
+
+static af_status read_continued(af_run_model *m, const af_run_config *r, af_error *err)
+{
+    af_status st = af_adapter_read(&m->adapter, m->spec, r->lora_model_dir, err);
+    if (st == AF_OK)
+        st = check_rank(m->adapter, r->lora_model_dir, err);
+    return continued(r, st, err);
+}
+
 af_status af_run_model_open_adapter(af_run_model *m, af_error *err)
 {
     af_status st = AF_OK;
@@ -202,7 +227,7 @@ af_status af_run_model_open_adapter(af_run_model *m, af_error *err)
     if (!r->lora_model_dir) {
         st = new_adapter(m, err);
     } else {
-        AF_TRY(continued(r, af_adapter_read(&m->adapter, m->spec, r->lora_model_dir, err), err));
+        AF_TRY(read_continued(m, r, err));
         m->adapter->grown = af_loader_is_grown(m->loader) ? m->loader : NULL;
         m->dropout = af_method_has_dropout(r) ? m->adapter->config.dropout : 0;
         if (m->spec->labels && !m->adapter->config.labels)
@@ -519,8 +544,7 @@ af_status af_run_model_open_outline(af_run_model *m, const af_run_config *run, a
     m->dropout = af_method_has_dropout(run) ? run->lora_dropout : 0;
     const uint64_t before = af_resident_own();
     if (!af_method_trains_base(run) && run->lora_model_dir) {
-        AF_TRY(
-            continued(run, af_adapter_read(&m->adapter, m->spec, run->lora_model_dir, err), err));
+        AF_TRY(read_continued(m, run, err));
         m->dropout = af_method_has_dropout(run) ? m->adapter->config.dropout : 0;
     } else if (!af_method_trains_base(run)) {
         AF_TRY(af_run_model_outline_adapter(m, err));
