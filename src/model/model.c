@@ -17,7 +17,7 @@ static af_status take_multiplied(af_model *m, const af_model_opts *o, af_error *
 {
     const af_model_spec *s = af_loader_spec(m->loader);
     const af_adapter *a = m->multiplied;
-    bool packed = o->load_in_4bit;
+    bool packed = false;
     for (int i = 0; i < s->modules; i++) {
         const int w = s->module[i].weight;
         if (!a->module[i].rank)
@@ -29,8 +29,14 @@ static af_status take_multiplied(af_model *m, const af_model_opts *o, af_error *
                            "into its base first (afinar merge)",
                            o->adapter[0], s->module[i].path);
     }
-    if (packed || o->adapters > 1 || o->adapter_weight[0] != 1 || a->config.save_count ||
-        a->config.bias)
+    if (o->load_in_4bit || packed)
+        return af_fail(
+            err, AF_EUNSUPPORTED,
+            "'%s' is an adapter of type %s, which changes weights that %s: merge it into "
+            "its base first (afinar merge)",
+            o->adapter[0], af_peft_forms[a->config.type].name,
+            o->load_in_4bit ? "--load-in-4bit rounds to 4 bits" : "are stored quantised");
+    if (o->adapters > 1 || o->adapter_weight[0] != 1 || a->config.save_count || a->config.bias)
         return af_adapter_check_adds(&a->config, o->adapter[0], err);
     af_loader_change(m->loader, a);
     return AF_OK;

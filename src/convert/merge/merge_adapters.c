@@ -60,9 +60,10 @@ static af_status read_adapters(af_adapter **out, af_model_reader *in,
         AF_TRY(check_outside(in, one[i], o->adapter[i], in->may_resize, err));
         if (one[i]->config.type != AF_PEFT_LORA && !in->may_resize)
             AF_TRY(af_fail(err, AF_EUNSUPPORTED,
-                           "'%s' is of type %s: it can only be merged into the model alone, with a "
-                           "weight of 1",
-                           o->adapter[i], af_peft_forms[one[i]->config.type].name));
+                           "'%s' is of type %s: it can only be merged into the model%s",
+                           o->adapter[i], af_peft_forms[one[i]->config.type].name,
+                           o->adapter_only ? ", not written as LoRA: leave out --adapter-only"
+                                           : " alone, with a weight of 1"));
     }
     if (o->adapters == 1 && o->weight[0] == 1) {
         *out = one[0];
