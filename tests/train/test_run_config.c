@@ -535,6 +535,45 @@ static void test_adapter_to_continue(void **state)
     }
 }
 
+/* LLaMA-Factory's use_adam_mini and use_muon decide over optim, but not over optimizer. */
+static void test_choices_of_an_optimizer(void **state)
+{
+    static const struct {
+        const char *file, *override[2];
+        int optimizer;
+        const char *why;
+    } cases[] = {
+        {"use_adam_mini: true\noptim: adamw_torch", {0}, AF_OPTIMIZER_ADAM_MINI, NULL},
+        {"optim: lion_8bit\nuse_muon: true", {0}, AF_OPTIMIZER_MUON, NULL},
+        {"optim: lion", {"use_muon=true"}, AF_OPTIMIZER_MUON, NULL},
+        {"use_muon: true", {"optim=lion"}, AF_OPTIMIZER_MUON, NULL},
+        {"use_muon: true", {"optimizer=lion"}, AF_OPTIMIZER_LION, NULL},
+        {"", {"use_muon=true", "optim=lion"}, AF_OPTIMIZER_MUON, NULL},
+        {"", {"optim=lion", "use_muon=true"}, AF_OPTIMIZER_MUON, NULL},
+        {"use_muon: true\noptimizer: lion", {0}, 0, "'optimizer' is the same key as use_muon in"},
+        {"optimizer: lion\nuse_muon: true", {0}, 0, "'use_muon' is the same key as optimizer in"},
+        {"", {"use_muon=true", "optimizer=lion"}, 0, "'optimizer' is the same key as use_muon:"},
+        {"", {"optimizer=lion", "use_muon=true"}, 0, "'use_muon' is the same key as optimizer:"},
+    };
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_run_config r = {0};
+        af_error err = {0};
+        char text[400];
+        const char *const *o = cases[i].override;
+        snprintf(text, sizeof text, BASE "adapter: full\n%s\n", cases[i].file);
+        const af_status st = af_run_config_parse(&r, text, strlen(text), "run.yaml", o,
+                                                 (o[0] != NULL) + (o[1] != NULL), &err);
+        if (!cases[i].why) {
+            CHECK_OK(st, err);
+            assert_int_equal(r.optimizer, cases[i].optimizer);
+        } else {
+            CHECK_MSG(st == AF_EUSAGE && strstr(err.msg, cases[i].why), "'%s'", err.msg);
+        }
+        af_run_config_clear(&r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -555,6 +594,7 @@ int main(void)
         cmocka_unit_test(test_resume_is_also_yes_and_no),
         cmocka_unit_test(test_targets_of_a_mixture_are_pefts),
         cmocka_unit_test(test_the_share_of_the_router_loss),
+        cmocka_unit_test(test_choices_of_an_optimizer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

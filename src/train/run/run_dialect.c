@@ -3,7 +3,7 @@
 #include "dist/launcher.h"
 #include "train/run/freeze.h"
 #include "train/run/run_keys.h"
-#include "train/run/run_translate.h"
+#include "train/run/run_translation.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -86,6 +86,19 @@ af_rl af_dialect_rl(const af_yaml *root, const char **name)
         *name = n->text;
     }
     return found;
+}
+
+bool af_chooses_optimizer(const char *key)
+{
+    return key && (strcmp(key, "use_adam_mini") == 0 || strcmp(key, "use_muon") == 0);
+}
+
+bool af_has_optimizer_choice(const af_yaml *root)
+{
+    bool any = false;
+    for (int i = 0; i < root->count; i++)
+        any |= af_chooses_optimizer(root->key[i]) && af_translate_says(root->item[i], "true");
+    return any;
 }
 
 const char *af_dialect_name(af_dialect d)

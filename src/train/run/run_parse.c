@@ -272,23 +272,33 @@ static bool says_the_same(const parser *p, const af_key *k, const af_yaml *n)
     return false;
 }
 
-static af_status apply(const parser *p, const char *key, const af_yaml *n, int line)
+/* `given`: the user's name of the key, which may have been translated. */
+static af_status apply(const parser *p, const char *key, const char *given, const af_yaml *n,
+                       int line)
 {
     const af_key *k = af_key_find(key);
-    char at[300];
+    char at[300], in_line[24] = "";
     if (!k)
         return apply_foreign(p, key, n, line);
-    const int row = (int)(k - af_keys);
-    const int before = p->run->key_line[row];
-    if (line > 0 && before > 0 && !says_the_same(p, k, n))
-        return af_fail(p->err, AF_EUSAGE, "%s: '%s' is the same key as %s in line %d: remove one",
-                       location(p, line, at, sizeof at), key, k->name, before);
+    const int row = (int)(k - af_keys), before = p->run->key_line[row];
+    const char *was = before == AF_KEY_LINE_UNSET ? NULL : p->run->key_name[row];
+    if (af_chooses_optimizer(was) && strcmp(given, "optim") == 0)
+        return AF_OK;
+    bool twice = line > 0 && before > 0;
+    if (line <= 0 && before == AF_KEY_LINE_OVERRIDE && was) /* of one key, the last one counts */
+        twice =
+            af_chooses_optimizer(was) || (af_chooses_optimizer(given) && strcmp(was, "optim") != 0);
+    if (before > 0)
+        snprintf(in_line, sizeof in_line, " in line %d", before);
+    if (twice && !says_the_same(p, k, n))
+        return af_fail(p->err, AF_EUSAGE, "%s: '%s' is the same key as %s%s: remove one",
+                       location(p, line, at, sizeof at), given, was ? was : k->name, in_line);
     if (af_yaml_is_null(n)) /* "key:" without a value means the default */
         return line > 0 ? AF_OK : af_key_reset(p->run, k, p->err);
     const af_status st = set(p, k, n, line);
     if (st == AF_OK) {
         p->run->key_line[row] = line > 0 ? line : AF_KEY_LINE_OVERRIDE;
-        p->run->key_name[row] = key;
+        p->run->key_name[row] = given;
     }
     return st;
 }
@@ -394,11 +404,10 @@ static af_status apply_file(const parser *p, const af_yaml *root)
         const af_key *k = af_key_find(ours->key[i]);
         const int line = ours->key_line[i];
         p->run->adapter_is_named |= k && strcmp(k->name, "adapter") == 0;
-        const af_status st = apply(p, ours->key[i], ours->item[i], line);
+        const af_status st =
+            apply(p, ours->key[i], name_in_line(root, line, ours->key[i]), ours->item[i], line);
         if (st != AF_OK)
             return st;
-        if (k && p->run->key_line[k - af_keys] == line)
-            p->run->key_name[k - af_keys] = name_in_line(root, line, ours->key[i]);
     }
     return AF_OK;
 }
@@ -419,7 +428,7 @@ static af_status apply_text(const parser *p, const char *key, const char *text)
     af_yaml *ours;
     st = af_run_translate(&ours, &one, p->run, p->run->override, p->err);
     for (int i = 0; st == AF_OK && i < ours->count; i++)
-        st = apply(p, ours->key[i], ours->item[i], 0);
+        st = apply(p, ours->key[i], key, ours->item[i], 0);
     return st;
 }
 

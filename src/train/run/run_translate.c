@@ -498,7 +498,8 @@ static af_status translate_entry(af_translation *t, int i)
         return af_translate_put(t, "micro_batch_size", line, n);
     if (is(key, "neat_packing") && af_translate_says(n, "false") && af_yaml_get(t->root, "packing"))
         return AF_OK; /* LLaMA-Factory: how rows are packed, not whether */
-    if (is(key, "use_peft") && af_translate_says(n, "true") && names_adapter(t->root))
+    if ((is(key, "use_peft") && af_translate_says(n, "true") && names_adapter(t->root)) ||
+        (is(key, "optim") && af_has_optimizer_choice(t->root)))
         return AF_OK;
     if (is(key, "peft") && is_loftq(n))
         return put_loftq(t, i);

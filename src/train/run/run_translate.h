@@ -26,6 +26,10 @@ bool af_autotrain_is_file(const af_yaml *root);
 /* run_torchtune.c, run_oumi.c: whether its keys are components of torchtune, sections of Oumi. */
 bool af_torchtune_is_file(const af_yaml *root);
 bool af_oumi_is_file(const af_yaml *root);
+/* LLaMA-Factory's switches of an optimizer, which count whatever `optim` says; NULL is none. And
+ * whether one is on. */
+bool af_chooses_optimizer(const char *key);
+bool af_has_optimizer_choice(const af_yaml *root);
 /* "LLaMA-Factory", for messages; NULL for NONE. */
 const char *af_dialect_name(af_dialect d);
 /* The i-th key whose default differs there, and that default; NULL after the last. */
