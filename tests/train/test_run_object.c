@@ -5,6 +5,7 @@
 #include "afinar/train.h"
 #include "base/file.h"
 
+#include <jansson.h>
 #include <math.h>
 
 typedef struct key_value {
@@ -267,6 +268,39 @@ static void test_a_pruned_adapter_has_nothing_to_train(void **state)
     af_run_close(run);
 }
 
+/* How many parameters a full run with these names to freeze trains. */
+static int64_t trained(const char *model, const char *frozen)
+{
+    char path[600], text[2000], *plan = NULL;
+    af_error err = {0};
+    snprintf(path, sizeof path, "%s/frozen.yaml", dir);
+    snprintf(text, sizeof text,
+             "base_model: %s\nadapter: full\ndatasets: [{path: %s}]\ndevice: cpu\n"
+             "sequence_len: 64\nmax_steps: 1\noutput_dir: %s/frozen\nfreeze_parameters: [%s]\n",
+             in_golden(model), in_golden("models/data/train.jsonl"), dir, frozen);
+    CHECK_OK(af_file_write(path, text, strlen(text), &err), err);
+    CHECK_OK(af_train_plan(path, NULL, 0, 0, true, &plan, &err), err);
+    json_t *o = json_loads(plan, 0, NULL);
+    const int64_t n = json_integer_value(json_object_get(o, "trained_parameters"));
+    json_decref(o);
+    free(plan);
+    return n;
+}
+
+/* The head as a module (Oumi's freeze_layers) is the embedding of a tied model. */
+static void test_a_tied_head_is_frozen_with_its_embedding(void **state)
+{
+    (void)state;
+    const int64_t all = trained("models/qwen2", ""), untied = trained("models/mistral_tiny", "");
+    const int64_t head = trained("models/mistral_tiny", "lm_head.");
+    assert_true(trained("models/qwen2", "lm_head.") < all);
+    assert_int_equal(trained("models/qwen2", "lm_head."),
+                     trained("models/qwen2", "model.embed_tokens."));
+    assert_int_equal(trained("models/qwen2", "lm_head"), all); /* the beginning of no name */
+    assert_true(trained("models/mistral_tiny", "lm_head., model.embed_tokens.") < head &&
+                head < untied);
+}
+
 /* A resumed run does not know the loss of its last step; a failed af_run_set leaves no trace. */
 static void test_unknown_loss_and_failed_keys(void **state)
 {
@@ -327,6 +361,7 @@ int main(void)
         cmocka_unit_test(test_wrong_module_without_an_error),
         cmocka_unit_test(test_finished_runs_and_inputs_are_kept),
         cmocka_unit_test(test_a_pruned_adapter_has_nothing_to_train),
+        cmocka_unit_test(test_a_tied_head_is_frozen_with_its_embedding),
         cmocka_unit_test(test_unknown_loss_and_failed_keys),
         cmocka_unit_test(test_evaluation_has_no_noise),
     };

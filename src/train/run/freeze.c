@@ -4,6 +4,7 @@
  * dot is a dot unless a plus follows; "[from:to]" at the end restricts rows. (Axolotl, freeze.py.)
  * freeze_parameters, trainable_parameters: beginnings of names, and regular expressions that match
  * anywhere in them; what is trainable counts in the end. (ms-swift, transformers_utils.py.)
+ * A name to freeze that ends with a dot is a module's (Oumi), whoever shares its parameters.
  * adapter: freeze: the modules of the last (or first, below 0) layers, and modules outside the
  * layers; use_llama_pro: of every layer that ends one of so many equal parts. (LLaMA-Factory.) */
 #include "train/run/freeze.h"
@@ -226,6 +227,15 @@ static af_status use_text(af_trained *t, bool trained, const char *key, const ch
     return st;
 }
 
+/* "lm_head.", where it has no matrix of its own. */
+static bool is_tied_head(const char *text, const af_model_spec *s)
+{
+    char name[NAME_BYTES];
+    af_spec_whole_name(s, s->module[s->head_module].path, name, sizeof name);
+    const size_t n = strlen(name);
+    return s->tied && strncmp(text, name, n) == 0 && strcmp(text + n, ".") == 0;
+}
+
 bool af_run_freezes_names(const af_run_config *r)
 {
     return r->frozen_share > 0 || r->frozen_names.count > 0 || r->frozen_regex;
@@ -252,8 +262,13 @@ static af_status choose_frozen(af_trained *t, const af_run_config *r, const af_m
         t->tensor[i] = r->frozen_share == 0;
     for (int k = 0; k < 2; k++) {
         char key[40];
-        for (int i = 0; i < sides[k].names->count && st == AF_OK; i++)
-            st = use_text(t, k == 1, sides[k].key, sides[k].names->item[i], false, r, s, err);
+        for (int i = 0; i < sides[k].names->count && st == AF_OK; i++) {
+            const char *text = sides[k].names->item[i];
+            if (k == 0 && is_tied_head(text, s))
+                t->tensor[s->embed] = false;
+            else
+                st = use_text(t, k == 1, sides[k].key, text, false, r, s, err);
+        }
         snprintf(key, sizeof key, "%s_regex", sides[k].key);
         if (st == AF_OK && sides[k].regex)
             st = use_text(t, k == 1, key, sides[k].regex, true, r, s, err);
