@@ -528,6 +528,13 @@ static void test_oumi(void **state)
     static const char *const wrong[][2] = {
         {OUMI("", "dataset_name: a, mixture_proportion: 0.5}, {dataset_name: b", ""),
          "run.yaml:2: all datasets have a 'mixture_proportion' or none"},
+        {OUMI(
+             "",
+             "dataset_name: a, mixture_proportion: 0.5}, {dataset_name: b, mixture_proportion: 0.7",
+             ""),
+         "run.yaml:2: the mixture_proportion of all datasets must add up to 1, not 1.2"},
+        {OUMI("", "dataset_name: a, mixture_proportion: x", ""),
+         "run.yaml:2: mixture_proportion must be a number from 0 to 1"},
         {OUMI("", "dataset_name: text_sft", ""), "dataset 'text_sft' has no 'dataset_path'"},
         {OUMI("", "dataset_name: a, dataset_kwargs: {x: 1}", ""), "'x' of dataset_kwargs is not"},
         {OUMI("", "dataset_name: a", ", learning_rat: 1"),

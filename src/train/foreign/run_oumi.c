@@ -4,6 +4,7 @@
 #include "train/foreign/nested.h"
 #include "train/run/run_config.h"
 
+#include <math.h>
 #include <strings.h>
 
 static bool is(const char *key, const char *name) { return strcmp(key, name) == 0; }
@@ -330,6 +331,24 @@ done:
     return st;
 }
 
+/* As Oumi wants them. */
+static af_status check_shares(const af_translation *t, af_yaml *const *item, int count, bool over)
+{
+    double share, sum = 0;
+    for (int i = 0; i < count; i++) {
+        if (!af_yaml_f64(item[i], &share) || !(share >= 0 && share <= 1) || (over && share == 0))
+            return af_fail(t->err, AF_EUSAGE,
+                           "%s:%d: mixture_proportion must be a number from 0 to 1%s", t->name,
+                           item[i]->line, over ? ", and not 0 with all_exhausted" : "");
+        sum += share;
+    }
+    return fabs(sum - 1) <= 1e-6
+               ? AF_OK
+               : af_fail(t->err, AF_EUSAGE,
+                         "%s:%d: the mixture_proportion of all datasets must add up to 1, not %g",
+                         t->name, item[0]->line, sum);
+}
+
 /* Datasets with a mixture_proportion take turns by it, as interleave_datasets lets them. */
 static af_status put_mixture(af_translation *t, const af_yaml *split, const af_yaml *list,
                              bool trains)
@@ -360,7 +379,9 @@ static af_status put_mixture(af_translation *t, const af_yaml *split, const af_y
                        how->line);
     *shares =
         (af_yaml){.kind = AF_YAML_LIST, .line = some->line, .count = list->count, .item = item};
-    const af_status st = af_translate_put(t, "interleave_probs", some->line, shares);
+    af_status st = check_shares(t, item, list->count, says(how, "all_exhausted"));
+    if (st == AF_OK)
+        st = af_translate_put(t, "interleave_probs", some->line, shares);
     return st != AF_OK
                ? st
                : af_nested_put(t, "mix_strategy", some->line,
