@@ -150,6 +150,7 @@ static af_status adapter_to_gguf(const char *model, const char *adapter, const c
     AF_TRY(af_model_reader_open_list(&in, model, err));
     in->keep_tied = true;
     AF_TRY(af_model_reader_read_adapter(in, adapter, &a, err));
+    AF_TRY(af_adapter_expand(a, adapter, 0, err));
     AF_TRY(af_adapter_gguf_write(a, af_path_name(adapter), file, err));
     st = af_output_commit(&f, err);
 done:

@@ -504,6 +504,15 @@ static af_status check_vocab(const af_model_spec *s, const char *dir, af_error *
     return st;
 }
 
+/* Of another type than LoRA: what is now A and B is described as LoRA. */
+static af_status finish_type(af_adapter *a, const char *dir, bool merged, af_error *err)
+{
+    const af_peft_form *form = &af_peft_forms[a->config.type];
+    if (form->pairs)
+        return merged ? AF_OK : af_adapter_expand(a, dir, 0, err);
+    return form->multiplies ? AF_OK : af_adapter_describe(a, err);
+}
+
 static af_status read_folder(af_adapter **out, const af_model_spec *s, const char *dir, bool merged,
                              af_adapter_tables tables, af_error *err)
 {
@@ -538,8 +547,8 @@ static af_status read_folder(af_adapter **out, const af_model_spec *s, const cha
     if (!w)
         AF_TRY(af_adapter_open_values(&w, dir, err));
     AF_TRY(read_values(a, w, dir, err));
-    if (a->config.type != AF_PEFT_LORA && !af_peft_forms[a->config.type].multiplies)
-        AF_TRY(af_adapter_describe(a, err));
+    if (a->config.type != AF_PEFT_LORA)
+        AF_TRY(finish_type(a, dir, merged, err));
     a->config.mlx = false;
     *out = a;
     a = NULL;

@@ -28,8 +28,8 @@ typedef struct af_token_rows {
     int count;            /* 0 = none */
 } af_token_rows;
 
-/* Types of PEFT that are read as LoRA (peft/adapter_types.c), and those that can be merged alone.
- */
+/* Types of PEFT that are read as LoRA (peft/adapter_types.c), that become LoRA where that is needed
+ * (peft/adapter_pairs.c), and that can be merged alone (peft/adapter_multiply.c). */
 typedef enum af_peft_type {
     AF_PEFT_LORA,
     AF_PEFT_ADALORA,
@@ -58,7 +58,7 @@ typedef struct af_adapter_config {
     bool rslora, dora;
     bool lora_bias;    /* B has a bias */
     bool mlx, gguf;    /* of mlx-lm, of llama.cpp; false once it is read */
-    af_peft_type type; /* LoRA once it is read, or one to be merged */
+    af_peft_type type; /* LoRA once it is read; of one to be merged, see af_adapter_expand */
     af_oft oft;
     const char *bias;          /* "all", "lora_only": trained biases of the base; NULL = none */
     bool ensure_tying;         /* modules_to_save has one of embedding and head, the file both */
@@ -87,7 +87,10 @@ typedef struct af_adapter_config {
     const char *init_weights; /* "true" (or NULL), "gaussian"; a run's: adapter_start.h */
 } af_adapter_config;
 
-/* One module's adapter; rank 0 = it has none. One that multiplies has no A and B. */
+typedef struct af_adapter_pair af_adapter_pair;
+
+/* One module's adapter; rank 0 = it has none. One that multiplies has no A and B, nor has one with
+ * `pair`, whose rank is that of the config. */
 typedef struct af_adapter_module {
     int rank;
     double alpha;
@@ -99,6 +102,7 @@ typedef struct af_adapter_module {
     float *factor;    /* [out], IA3 */
     float *rotation;  /* [in / block][block][block]: OFT, and IA3 of inputs */
     int64_t block;
+    af_adapter_pair *pair; /* LoHa, LoKr until af_adapter_expand */
     float *a0, *b0; /* as a and b: the start by which the base is reduced (PiSSA), else NULL */
 } af_adapter_module;
 
@@ -164,11 +168,16 @@ AF_CHECKED af_status af_adapter_labels(int64_t *out, const char *dir, af_error *
 /* Rows of the embedding or head that the folder has whole, 0 when it has neither. PEFT writes them
  * when the vocabulary was changed before training. */
 AF_CHECKED af_status af_adapter_vocab(int64_t *out, const char *dir, af_error *err);
-/* As af_adapter_read, for merging alone: also types that multiply a weight. Embedding and head of
- * the folder are read also where low-rank parts lie over them. */
+/* As af_adapter_read, for merging alone: also types that multiply a weight, and LoHa and LoKr as
+ * they are stored. Embedding and head of the folder are read also where low-rank parts lie over
+ * them. */
 AF_CHECKED af_status af_adapter_read_to_merge(af_adapter **out, const af_model_spec *s,
                                               const char *dir, af_adapter_tables tables,
                                               af_error *err);
+/* Makes LoHa and LoKr LoRA, and leaves others as they are. An error where A and B would take more
+ * than `most` bytes, or with 0 than the free memory. `dir` is for messages. */
+AF_CHECKED af_status af_adapter_expand(af_adapter *a, const char *dir, uint64_t most,
+                                       af_error *err);
 /* The table of trained rows that tensor i of the spec has, or -1. */
 int af_adapter_token_table(const af_adapter *a, int tensor);
 /* Columns that mark trained rows in a table of the graph, their number rounded up; 0 = none. */

@@ -68,14 +68,24 @@ typedef struct af_peft_form {
     const char *dropout;
     const char *part; /* names of tensors go on so after the module's */
     bool multiplies;
+    bool pairs; /* LoRA only once it is expanded */
 } af_peft_form;
 extern const af_peft_form af_peft_forms[AF_PEFT_TYPES];
 
 /* Where the name of an adapter's tensor ends to be that of a module; NULL = nowhere. */
 const char *af_adapter_part_at(const char *name);
-/* A, B, rank and scale of a module that is a target. */
+/* A, B, rank and scale of a module that is a target, or what else its type has. */
 AF_CHECKED af_status af_adapter_type_read(af_adapter *a, int module, const af_weights *w, int *used,
                                           af_error *err);
+
+/* ---- LoHa and LoKr (peft/adapter_pairs.c) ---- */
+
+AF_CHECKED af_status af_adapter_pair_read(af_adapter *a, int module, const af_weights *w, int *used,
+                                          af_error *err);
+/* Adds the change to rows [from, from + n) of the module's weight. Every value is the same however
+ * rows are divided among calls. */
+void af_adapter_pair_add(const af_adapter_module *m, float *rows, int64_t from, int64_t n,
+                         int64_t cols);
 
 /* ---- types that multiply (peft/adapter_multiply.c) ---- */
 

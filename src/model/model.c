@@ -49,6 +49,7 @@ static af_status open_adapters(af_model *m, const af_model_opts *o, af_error *er
     for (int i = 0; i < o->adapters; i++) {
         AF_TRY(af_adapter_read_to_merge(&one[i], af_loader_spec(m->loader), o->adapter[i],
                                         AF_TABLES_OF_BASE, err));
+        AF_TRY(af_adapter_expand(one[i], o->adapter[i], 0, err));
         if (one[i]->config.type == AF_PEFT_LORA)
             continue;
         af_adapter_free(m->multiplied);

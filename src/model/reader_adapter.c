@@ -125,8 +125,9 @@ done:
 }
 
 /* What has no place in the weights of the model. */
-static af_status check_merge(const af_adapter *a, const char *dir, af_error *err)
+static af_status check_merge(af_adapter *a, const char *dir, af_error *err)
 {
+    af_status st = AF_OK;
     const af_model_spec *s = a->spec;
     for (int i = 0; i < s->modules; i++) {
         const af_module_spec *m = &s->module[i];
@@ -149,8 +150,11 @@ static af_status check_merge(const af_adapter *a, const char *dir, af_error *err
             return af_fail(err, AF_EUNSUPPORTED,
                            "'%s' changes '%s', which shares its weights with the embedding", dir,
                            m->path);
+        if (am->pair && af_disk_is_turned(s, m->weight))
+            AF_TRY(af_adapter_expand(a, dir, 0, err));
     }
-    return AF_OK;
+done:
+    return st;
 }
 
 af_status af_model_reader_read_adapter(af_model_reader *in, const char *dir, af_adapter **out,
@@ -238,6 +242,10 @@ static void add_strip(const af_adapter_module *m, const float *from, float *row,
 static void apply_rows(const af_overlay *o, float *rows, int64_t from, int64_t n, int64_t cols)
 {
     const af_adapter_module *m = o->module;
+    if (m->pair) {
+        af_adapter_pair_add(m, rows, o->row + from, n, cols);
+        return;
+    }
     for (int64_t i = 0; i < n; i++) {
         float *row = rows + i * cols;
         const int64_t r = o->row + from + i;

@@ -49,7 +49,7 @@ static void test_merged_weights_are_those_of_peft(void **state)
         CHECK_OK(merge_one(adapter, out, false, &err), err);
         tensor_gap g = compare_files(out, file, prefix, 2e-7);
         CHECK_MSG(g.off == 0, "%s: worst %g", names[i], g.worst);
-        if (i > 0) /* pruned to other ranks */
+        if (i > 0 && strncmp(names[i], "lo", 2) != 0) /* ranks that the config does not have */
             continue;
         CHECK_OK(merge_one(adapter, lora, true, &err), err);
         CHECK_OK(merge_one(lora, out, false, &err), err);

@@ -58,6 +58,8 @@ static af_status read_adapters(af_adapter **out, af_model_reader *in,
         AF_TRY(af_model_resolve(&dir, o->adapter[i], err));
         AF_TRY(af_model_reader_read_adapter(in, dir, &one[i], err));
         AF_TRY(check_outside(in, one[i], o->adapter[i], in->may_resize, err));
+        if (!in->may_resize)
+            AF_TRY(af_adapter_expand(one[i], o->adapter[i], 0, err));
         if (one[i]->config.type != AF_PEFT_LORA && !in->may_resize)
             AF_TRY(af_fail(err, AF_EUNSUPPORTED,
                            "'%s' is of type %s: it can only be merged into the model%s",

@@ -1,11 +1,10 @@
 /* adapter_types.c - types of PEFT besides LoRA whose change of a weight is a product B A: they are
- * read as LoRA, whatever is then done with them. r and scale are those of the config.
+ * read as LoRA, whatever is then done with them. r and scale are those of the config. Not here:
+ * those whose A and B would be far larger than what is stored (adapter_pairs.c).
  *
  *   ADALORA  B diag(E) A / (init_r + 1e-5): every module keeps a rank of its own, also 0
  *   VERA     diag(b) B diag(d) A: one B and A for all, of which a module has the first rows and
  *            columns
- *   LOHA     W1 * W2 element by element, both of rank r: rank r^2
- *   LOKR     the Kronecker product of W1 and W2, each a matrix or of rank r
  *   MISS     a block [r][out] for columns c, c + r, c + 2 r, ...; BONE is its former name */
 #include "model/adapter_config.h"
 
@@ -13,8 +12,8 @@ const af_peft_form af_peft_forms[AF_PEFT_TYPES] = {
     [AF_PEFT_LORA] = {"LORA", "r", 8, "lora_alpha", "lora_dropout", ".lora_"},
     [AF_PEFT_ADALORA] = {"ADALORA", "init_r", 12, "lora_alpha", "lora_dropout", ".lora_"},
     [AF_PEFT_VERA] = {"VERA", "r", 256, NULL, "vera_dropout", ".vera_lambda_"},
-    [AF_PEFT_LOHA] = {"LOHA", "r", 8, "alpha", NULL, ".hada_"},
-    [AF_PEFT_LOKR] = {"LOKR", "r", 8, "alpha", NULL, ".lokr_"},
+    [AF_PEFT_LOHA] = {"LOHA", "r", 8, "alpha", NULL, ".hada_", .pairs = true},
+    [AF_PEFT_LOKR] = {"LOKR", "r", 8, "alpha", NULL, ".lokr_", .pairs = true},
     [AF_PEFT_MISS] = {"MISS", "r", 64, NULL, "miss_dropout", ".miss_block"},
     [AF_PEFT_BONE] = {"BONE", "r", 64, NULL, NULL, ".bone_block"},
     [AF_PEFT_IA3] = {"IA3", NULL, 1, NULL, NULL, ".ia3_l", .multiplies = true},
@@ -138,82 +137,6 @@ done:
     return st;
 }
 
-/* A matrix [rows][cols] as left [rows][rank] times right [rank][cols]. */
-typedef struct factors {
-    float *left, *right;
-    int64_t rows, cols, rank;
-} factors;
-
-static af_status read_whole(const module_source *s, factors *f, const char *part,
-                            const af_stored *t, af_error *err)
-{
-    af_status st = AF_OK;
-    f->rows = t->dim[0];
-    f->cols = t->ndim > 1 ? t->dim[1] : 1;
-    f->rank = AF_MIN(f->rows, f->cols);
-    float **one = f->cols <= f->rows ? &f->right : &f->left;
-    AF_TRY(read_part(s, one == &f->left ? &f->right : &f->left, part, f->rows, f->cols, err));
-    AF_TRY(af_adapter_alloc(s->a, one, f->rank * f->rank, err));
-    for (int64_t i = 0; i < f->rank; i++)
-        (*one)[i * f->rank + i] = 1;
-done:
-    return st;
-}
-
-/* From PART, or from PART_a and PART_b. */
-static af_status read_factors(const module_source *s, factors *f, const char *part, af_error *err)
-{
-    af_status st = AF_OK;
-    char left[32], right[32];
-    snprintf(left, sizeof left, "%s_a", part);
-    snprintf(right, sizeof right, "%s_b", part);
-    const af_stored *whole = find_part(s, part), *a = find_part(s, left), *b = find_part(s, right);
-    if (whole && whole->ndim > 0)
-        return read_whole(s, f, part, whole, err);
-    f->rows = a && a->ndim == 2 ? a->dim[0] : s->m->out;
-    f->rank = a && a->ndim == 2 ? a->dim[1] : s->am->rank;
-    f->cols = b && b->ndim == 2 ? b->dim[1] : s->m->in;
-    if (f->rank != s->am->rank)
-        return af_fail(err, AF_EFORMAT,
-                       "the adapter of '%s' has rank %" PRId64 ", its config says %d", s->m->path,
-                       f->rank, s->am->rank);
-    AF_TRY(read_part(s, &f->left, left, f->rows, f->rank, err));
-    AF_TRY(read_part(s, &f->right, right, f->rank, f->cols, err));
-done:
-    return st;
-}
-
-/* The Kronecker product of two matrices, or with `each` their product element by element: a row of
- * B is the outer product of two left rows, a column of A that of two right columns. */
-static af_status read_two(const module_source *s, const char *one, const char *two, bool each,
-                          af_error *err)
-{
-    af_status st = AF_OK;
-    const af_module_spec *m = s->m;
-    const double scale = s->am->alpha / s->am->rank;
-    factors f = {0}, g = {0};
-    AF_TRY(read_factors(s, &f, one, err));
-    AF_TRY(read_factors(s, &g, two, err));
-    AF_TRY(take(s, f.rank * g.rank, scale, err));
-    const int64_t R = s->am->rank, rows = each ? 1 : g.rows, cols = each ? 1 : g.cols;
-    if ((each && (g.rows != f.rows || g.cols != f.cols)) || f.rows * rows != m->out ||
-        f.cols * cols != m->in)
-        return af_fail(err, AF_EFORMAT,
-                       "the adapter of '%s' is for %" PRId64 " x %" PRId64 ", not %" PRId64
-                       " x %" PRId64,
-                       m->path, f.rows * rows, f.cols * cols, m->out, m->in);
-    for (int64_t o = 0; o < m->out; o++)
-        for (int64_t k = 0; k < R; k++)
-            s->am->b[o * R + k] = f.left[o / rows * f.rank + k / g.rank] *
-                                  g.left[(each ? o : o % rows) * g.rank + k % g.rank];
-    for (int64_t k = 0; k < R; k++)
-        for (int64_t i = 0; i < m->in; i++)
-            s->am->a[k * m->in + i] = f.right[k / g.rank * f.cols + i / cols] *
-                                      g.right[k % g.rank * g.cols + (each ? i : i % cols)];
-done:
-    return st;
-}
-
 /* A block of fewer columns than outputs is repeated (init_weights: mini). */
 static af_status read_block(const module_source *s, const char *part, af_error *err)
 {
@@ -244,15 +167,13 @@ af_status af_adapter_type_read(af_adapter *a, int module, const af_weights *w, i
                        form->name, s.m->path);
     if (form->multiplies)
         return af_adapter_multiply_read(a, module, w, used, err);
+    if (form->pairs)
+        return af_adapter_pair_read(a, module, w, used, err);
     switch (a->config.type) {
     case AF_PEFT_ADALORA:
         return read_adalora(&s, err);
     case AF_PEFT_VERA:
         return read_vera(&s, err);
-    case AF_PEFT_LOHA:
-        return read_two(&s, ".hada_w1", ".hada_w2", true, err);
-    case AF_PEFT_LOKR:
-        return read_two(&s, ".lokr_w1", ".lokr_w2", false, err);
     default:
         return read_block(&s, form->part, err);
     }
