@@ -6,7 +6,7 @@
 #include "grammar/compile.h"
 #include "grammar/pattern.h"
 
-enum { REGEX_ASSERTIONS_MAX = 15 };
+enum { REGEX_ASSERTIONS_MAX = 15, WORK_PER_CUT = 16 /* they are sorted */ };
 
 /* A state while it is made: states of the patterns, numbered through, and how many characters. */
 typedef struct subset {
@@ -218,6 +218,7 @@ static af_status find_cuts(subsets *s)
                 s->cut[s->cuts++] = s->p[k]->set[i]->item[r].lo;
                 s->cut[s->cuts++] = s->p[k]->set[i]->item[r].hi + 1;
             }
+    s->work += (uint64_t)s->cuts * WORK_PER_CUT;
     qsort(s->cut, s->cuts, sizeof *s->cut, by_number);
     uint32_t kept = 0;
     for (uint32_t i = 0; i < s->cuts; i++)

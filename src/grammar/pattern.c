@@ -28,8 +28,7 @@ typedef struct regex {
     af_pattern *p;
     const char *at, *end, *text;
     int depth;
-    uint64_t ranges; /* that its classes have */
-    bool wide;       /* classes take what some engine takes */
+    bool wide; /* classes take what some engine takes */
     af_status st;
     af_error *err;
 } regex;
@@ -101,10 +100,9 @@ static bool is_class(const regex *x)
 static void add_class(regex *x, af_cpset *to, bool negated)
 {
     const char *text = x->at + 1;
-    const uint32_t before = to->count;
-    const uint64_t n = af_class_add(to, text, (uint64_t)(x->end - text), x->wide != negated);
-    x->ranges += to->count - before;
-    if (x->ranges > AF_PATTERN_RANGES_MAX)
+    const uint64_t n =
+        af_class_add(to, text, (uint64_t)(x->end - text), x->wide != negated, &x->p->work);
+    if (x->p->work > AF_PATTERN_WORK_MAX)
         fail_at(x, AF_EUSAGE, "too many ranges of characters");
     if (n == 0)
         fail_at(x, AF_EUNSUPPORTED, "a class of characters that is not supported");
@@ -224,12 +222,17 @@ static regex_node *brackets(regex *x)
     if (!set)
         return NULL;
     x->at++;
+    uint32_t tidy = 0; /* ranges when they were last put in order */
     const bool negated = x->at < x->end && *x->at == '^';
     x->at += negated;
     while (x->st == AF_OK && x->at < x->end && *x->at != ']') {
         uint32_t lo, hi;
         if (class_bound(x, &lo)) {
             add_class(x, set, negated);
+            if (set->count > 2 * tidy + 64) {
+                af_cpset_tidy(set);
+                tidy = set->count;
+            }
             continue;
         }
         hi = lo;

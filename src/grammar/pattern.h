@@ -11,7 +11,7 @@
 enum {
     AF_PATTERN_STATES_MAX = 1 << 15,
     AF_PATTERN_DEPTH_MAX = 200,
-    AF_PATTERN_RANGES_MAX = 1 << 20, /* of characters, in all classes of a pattern */
+    AF_PATTERN_WORK_MAX = 1 << 25, /* steps of reading the classes of a pattern */
     AF_DFA_STATES_MAX = 1 << 15,
     AF_DFA_WORK_MAX = 1 << 26, /* edges looked at */
 };
@@ -40,6 +40,7 @@ typedef struct af_pattern {
     uint32_t edges, edges_cap;
     uint32_t start, accept;
     bool negative; /* strings that it fits are left out */
+    uint64_t work; /* steps that its classes took */
 } af_pattern;
 
 typedef enum af_pattern_use {
@@ -51,8 +52,9 @@ typedef enum af_pattern_use {
 AF_CHECKED af_status af_pattern_parse(af_pattern *out, const char *text, uint64_t len,
                                       af_pattern_use use, af_error *err);
 /* pattern_class.c: adds the class that `text` begins with, after its backslash: what every engine
- * takes, or (wide) what some engine takes. Its length; 0: it is not known. */
-uint64_t af_class_add(af_cpset *to, const char *text, uint64_t n, bool wide);
+ * takes, or (wide) what some engine takes. Its length; 0: it is not known. *work: the steps that it
+ * took are added. */
+uint64_t af_class_add(af_cpset *to, const char *text, uint64_t n, bool wide, uint64_t *work);
 void af_pattern_clear(af_pattern *p);
 
 /* lookahead.c */

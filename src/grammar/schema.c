@@ -171,7 +171,7 @@ af_status af_schema_compile(af_rtn *r, json_t *root, uint32_t *rule, af_error *e
         st = af_fail_nomem(err, "a schema", BUCKETS);
         goto done;
     }
-    af_schema_rewrite(root);
+    AF_TRY(af_schema_rewrite(&s, root));
     AF_TRY(af_memory_check(err));
     AF_TRY(af_schema_append(&s, &all, root));
     *rule = af_schema_rule_of(&s, all);

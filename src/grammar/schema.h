@@ -120,7 +120,7 @@ AF_CHECKED af_status af_schema_resolve(af_schema *s, const char *ref, const json
 AF_CHECKED af_status af_schema_compile(af_rtn *r, json_t *root, uint32_t *rule, af_error *err);
 
 /* schema_rewrite.c: says what it can of patternProperties in other words, in place. */
-void af_schema_rewrite(json_t *root);
+AF_CHECKED af_status af_schema_rewrite(af_schema *s, json_t *root);
 /* What `names` say of a key, which is none of those that `f` names. */
 AF_CHECKED af_status af_schema_other_names(af_schema *s, const af_flat_schema *f,
                                            const af_flat_schema *names, af_flat_schema *out);
@@ -136,6 +136,8 @@ af_status af_schema_many_properties(af_schema *s);
 /* schema_apart.c: can no value fit both? */
 AF_CHECKED af_status af_schema_apart(af_schema *s, const af_flat_schema *a, const af_flat_schema *b,
                                      bool *yes);
+/* Counts steps of patterns and of their automata: AF_EUSAGE when they are too many. */
+AF_CHECKED af_status af_schema_count_steps(af_schema *s, uint64_t steps);
 /* The values of a's first enum that fit a and, unless it is NULL, b: *count of them, borrowed from
  * the schema; free(*out). */
 AF_CHECKED af_status af_schema_fitting(af_schema *s, const af_flat_schema *a,

@@ -40,7 +40,8 @@ int af_number_compare(const json_t *a, const json_t *b)
 /* Bounds the time of what a schema compares. */
 static af_status count_merges(af_schema *s, uint64_t n)
 {
-    s->merges += (uint32_t)AF_MIN(n, AF_SCHEMA_MERGES_MAX);
+    s->merges =
+        (uint32_t)(AF_MIN(s->merges, AF_SCHEMA_MERGES_MAX) + AF_MIN(n, AF_SCHEMA_MERGES_MAX + 1));
     return s->merges <= AF_SCHEMA_MERGES_MAX
                ? AF_OK
                : af_fail(s->err, AF_EUSAGE, "the schema has too many alternatives");
@@ -68,17 +69,27 @@ static af_status parse_patterns(af_schema *s, const af_flat_schema *f, af_patter
     return AF_OK;
 }
 
+af_status af_schema_count_steps(af_schema *s, uint64_t steps)
+{
+    return count_merges(s, steps / STEPS_PER_MERGE);
+}
+
 af_status af_schema_string_dfa(af_schema *s, const af_flat_schema *f, af_dfa *out)
 {
     af_pattern p[AF_SCHEMA_ALL_MAX], *list[AF_SCHEMA_ALL_MAX];
+    uint64_t steps = 0;
     af_status st = parse_patterns(s, f, p, list);
     if (st != AF_OK)
         return st;
-    st = af_dfa_build(out, list, f->patterns, f->min_length, f->max_length, s->err);
+    for (int i = 0; i < f->patterns; i++)
+        steps += p[i].work;
+    st = af_schema_count_steps(s, steps);
+    if (st == AF_OK)
+        st = af_dfa_build(out, list, f->patterns, f->min_length, f->max_length, s->err);
     for (int i = 0; i < f->patterns; i++)
         af_pattern_clear(&p[i]);
     if (st == AF_OK)
-        st = count_merges(s, out->work / STEPS_PER_MERGE);
+        st = af_schema_count_steps(s, out->work);
     if (st != AF_OK)
         af_dfa_clear(out);
     return st;

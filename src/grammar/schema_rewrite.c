@@ -5,7 +5,7 @@
 #include "base/buf.h"
 #include "grammar/schema.h"
 
-enum { DEPTH_MAX = 512 };
+enum { DEPTH_MAX = 512, STEPS_PER_BYTE = 4096 /* of a pattern that cannot be read */ };
 
 /* The patterns as one; false: their schemas differ. */
 static bool join_patterns(json_t *patterns, af_buf *out, json_t **value)
@@ -26,18 +26,30 @@ static bool join_patterns(json_t *patterns, af_buf *out, json_t **value)
     return *value != NULL;
 }
 
+/* The automaton of a pattern; what it takes is counted, also where there is none. */
+static bool make_dfa(af_schema *s, const af_buf *pattern, af_dfa *out)
+{
+    af_pattern p = {0}, *list[] = {&p};
+    uint64_t steps = pattern->len * STEPS_PER_BYTE;
+    bool good = af_pattern_parse(&p, pattern->data, pattern->len, AF_PATTERN_FIND, NULL) == AF_OK;
+    if (good) {
+        good = af_dfa_build(out, list, 1, 0, UINT64_MAX, NULL) == AF_OK;
+        steps = p.work + (good ? out->work : AF_DFA_WORK_MAX);
+    }
+    af_pattern_clear(&p);
+    return af_schema_count_steps(s, steps) == AF_OK && good;
+}
+
 /* The names of a schema that the pattern fits also have its value: their own is joined with it.
  * False: a name that is required has no value, or the pattern cannot be read. */
-static bool join_values(json_t *schema, const af_buf *pattern, json_t *value)
+static bool join_values(af_schema *s, json_t *schema, const af_buf *pattern, json_t *value)
 {
     json_t *properties = json_object_get(schema, "properties"), *own;
     const json_t *required = json_object_get(schema, "required");
-    af_pattern p = {0}, *list[] = {&p};
     af_dfa d = {0};
     const char *name;
     void *next;
-    bool good = af_pattern_parse(&p, pattern->data, pattern->len, AF_PATTERN_FIND, NULL) == AF_OK &&
-                af_dfa_build(&d, list, 1, 0, UINT64_MAX, NULL) == AF_OK;
+    bool good = make_dfa(s, pattern, &d);
     for (size_t i = 0; i < json_array_size(required) && good; i++) {
         const char *one = json_string_value(json_array_get(required, i));
         good = one && (json_object_get(properties, one) || af_dfa_matches(&d, one, strlen(one)));
@@ -49,7 +61,6 @@ static bool join_values(json_t *schema, const af_buf *pattern, json_t *value)
                                         json_pack("{s:[O, O]}", "allOf", own, value));
     }
     af_dfa_clear(&d);
-    af_pattern_clear(&p);
     return good;
 }
 
@@ -68,7 +79,7 @@ static json_t *names_of(const json_t *schema, const char *pattern)
     return fitting;
 }
 
-static void rewrite_one(json_t *schema)
+static void rewrite_one(af_schema *s, json_t *schema)
 {
     json_t *patterns = json_object_get(schema, "patternProperties"), *value = NULL;
     const json_t *more = json_object_get(schema, "additionalProperties");
@@ -76,7 +87,7 @@ static void rewrite_one(json_t *schema)
     af_buf joined = {0};
     if (!json_is_object(patterns) || (more && !json_is_false(more)) ||
         !join_patterns(patterns, &joined, &value) || joined.bad ||
-        !join_values(schema, &joined, value)) {
+        !join_values(s, schema, &joined, value)) {
         af_buf_clear(&joined);
         return; /* refused later, where it restricts */
     }
@@ -98,26 +109,30 @@ static bool is_one_of(const char *name, const char *const *list, size_t n)
 }
 
 /* `map`: an object of schemas by name, not a schema. */
-static void rewrite(json_t *node, bool map, int depth)
+static void rewrite(af_schema *s, json_t *node, bool map, int depth)
 {
     static const char *const maps[] = {"properties", "$defs", "definitions", "patternProperties"};
     static const char *const data[] = {"enum", "const", "default", "examples"};
     const char *name;
     json_t *v;
     size_t i;
-    if (depth == DEPTH_MAX)
+    if (depth == DEPTH_MAX || s->merges > AF_SCHEMA_MERGES_MAX)
         return;
     if (json_is_object(node) && !map)
-        rewrite_one(node);
+        rewrite_one(s, node);
     json_object_foreach(node, name, v)
     {
         if (map || !is_one_of(name, data, AF_LEN(data)))
-            rewrite(v, !map && is_one_of(name, maps, AF_LEN(maps)), depth + 1);
+            rewrite(s, v, !map && is_one_of(name, maps, AF_LEN(maps)), depth + 1);
     }
-    json_array_foreach(node, i, v) rewrite(v, false, depth + 1);
+    json_array_foreach(node, i, v) rewrite(s, v, false, depth + 1);
 }
 
-void af_schema_rewrite(json_t *root) { rewrite(root, false, 0); }
+af_status af_schema_rewrite(af_schema *s, json_t *root)
+{
+    rewrite(s, root, false, 0);
+    return af_schema_count_steps(s, 0);
+}
 
 static void put_escaped(af_buf *b, const char *name)
 {

@@ -41,6 +41,14 @@ static const struct {
     {"\\p{Separator}\\p{Symbol}\\p{Mark}*", {" $", " +\xcc\x81"}, {"$$", " a", "_$"}},
     {"^(?![\\s\\d]+$).*", {"a", "a1", ""}, {" ", "1 2", "\xc2\xa0"}},
     {"(^a)|b$", {"a", "b"}, {"ab", "aa"}},
+    {"^(?!\\d+$).+", {"\xe4\xbd\xa0\xe5\xa5\xbd", "1a"}, {"12", "\xd9\xa1"}}, /* CJK, Nd */
+    {"\\p{gc=Lu}\\p{General_Category=Nd}", {"A1"}, {"a1", "AA"}},
+    /* U+0378 has no category: engines of another version may know one */
+    {"^(?=[!-\\u{10ffff}]+$)\\P{L}\\PN[^\\p{L}]\\pC?",
+     {"1a1", "$$$\xc2\xad"},
+     {"\xcd\xb8$$", "$\xcd\xb8$", "$$\xcd\xb8", "$$$\xcd\xb8"}},
+    {"^(?=[!-\\u{10ffff}]+$)\\P{sc=Han}", {"a"}, {"\xcd\xb8", "\xe4\xbd\xa0"}},
+    {"^(?!\\p{L}+$).+", {"1", "a1"}, {"\xcd\xb8", "a"}},
 };
 
 static void test_fits(void **state)
@@ -73,11 +81,19 @@ static void test_fits(void **state)
 static void test_refused(void **state)
 {
     static const char *const wrong[][2] = {
-        {"(a", "pattern '(a'"},          {"a)", "unexpected ')' at byte 1"},
-        {"a{2,1}", "at byte"},           {"(?=a)b", "at byte"},
-        {"(a)\\1", "at byte"},           {"a^b", "no text fits"},
-        {"a{,3}", "write {0,n}"},        {"\xff", "not UTF-8"},
+        {"(a", "pattern '(a'"},
+        {"a)", "unexpected ')' at byte 1"},
+        {"a{2,1}", "at byte"},
+        {"(?=a)b", "at byte"},
+        {"(a)\\1", "at byte"},
+        {"a^b", "no text fits"},
+        {"a{,3}", "write {0,n}"},
+        {"\xff", "not UTF-8"},
         {"((a{999}){999}){999}", "too"},
+        {"\\p{foo=L}", "not supported"},
+        {"\\p{gc=Han}", "not supported"},
+        {"\\p{Script=Lu}", "not supported"},
+        {"\\p{scx=Greek}", "not supported"},
     };
     (void)state;
     for (size_t i = 0; i < AF_LEN(wrong); i++) {
@@ -100,21 +116,24 @@ static void test_zero(void **state)
     assert_null(strstr(err.msg, "class"));
 }
 
-/* Classes of hundreds of ranges, thousands of times: an error soon. */
+/* Classes of hundreds of ranges, or that are looked for in thousands: an error soon. */
 static void test_many_ranges(void **state)
 {
-    af_buf b = {0};
-    af_error err = {0};
-    af_grammar *g = NULL;
+    static const char *const class[] = {"\\pL", "\\p{Zl}"};
     (void)state;
-    af_buf_char(&b, '[');
-    for (int i = 0; i < 20000; i++)
-        af_buf_str(&b, "\\pL");
-    af_buf_char(&b, ']');
-    assert_int_equal(af_grammar_open(&g, AF_GRAMMAR_REGEX, b.data, b.len, vocab.vocab, &err),
-                     AF_EUSAGE);
-    assert_non_null(strstr(err.msg, "too many ranges"));
-    af_buf_clear(&b);
+    for (size_t k = 0; k < AF_LEN(class); k++) {
+        af_buf b = {0};
+        af_error err = {0};
+        af_grammar *g = NULL;
+        af_buf_char(&b, '[');
+        for (int i = 0; i < 20000; i++)
+            af_buf_str(&b, class[k]);
+        af_buf_char(&b, ']');
+        assert_int_equal(af_grammar_open(&g, AF_GRAMMAR_REGEX, b.data, b.len, vocab.vocab, &err),
+                         AF_EUSAGE);
+        assert_non_null(strstr(err.msg, "too many ranges"));
+        af_buf_clear(&b);
+    }
 }
 
 int main(void)

@@ -66,12 +66,59 @@ static void test_many_patterns(void **state)
     json_decref(schema);
 }
 
+/* A pattern of `count` classes. */
+static char *classes(const char *class, int count)
+{
+    af_buf b = {0};
+    af_buf_str(&b, "^[");
+    for (int i = 0; i < count; i++)
+        af_buf_str(&b, class);
+    af_buf_str(&b, "]$");
+    return b.data;
+}
+
+/* Reading classes of many ranges for each property, or each pair of alternatives, has a limit. */
+static void test_many_classes(void **state)
+{
+    (void)state;
+    af_error err = {0};
+    af_grammar *g = NULL;
+    char *large = classes("\\p{Ll}", 700), *rare = classes("\\p{Zl}", 700);
+    json_t *properties = json_object(), *many = json_object(), *list = json_array();
+    for (int i = 0; i < 400; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "p%d", i);
+        json_object_set_new(
+            properties, name,
+            json_pack("{s:[{s:s}, {s:s}]}", "allOf", "$ref", "#/$defs/p", "description", name));
+        json_object_set_new(many, name,
+                            json_pack("{s:{s:{s:i}}}", "patternProperties", large, "minimum", i));
+        if (i < 60)
+            json_array_append_new(list, json_pack("{s:s, s:o}", "type", "string", "pattern",
+                                                  json_sprintf("^%d%s", 100 + i, rare + 1)));
+    }
+    json_t *schema[] = {
+        json_pack("{s:s, s:{s:{s:s, s:s}}, s:o}", "type", "object", "$defs", "p", "type", "string",
+                  "pattern", large, "properties", properties),
+        json_pack("{s:o}", "oneOf", list),
+        json_pack("{s:o}", "properties", many),
+    };
+    for (size_t i = 0; i < AF_LEN(schema); i++) {
+        assert_int_equal(walk_schema(&g, &vocab, schema[i], &err), AF_EUSAGE);
+        assert_non_null(strstr(err.msg, "too many alternatives"));
+        json_decref(schema[i]);
+    }
+    free(large);
+    free(rare);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pairs_of_enums),
         cmocka_unit_test(test_many_names),
         cmocka_unit_test(test_many_patterns),
+        cmocka_unit_test(test_many_classes),
     };
     walk_open(&vocab);
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
