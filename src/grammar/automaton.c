@@ -209,7 +209,7 @@ static af_status intern(af_automaton *a, uint32_t *out, af_error *err)
             return AF_OK;
         }
     }
-    const uint64_t steps = a->rtn->classes * sizeof(uint32_t);
+    const uint64_t steps = a->rtn->classes * sizeof(uint32_t) * (a->rtn->unique ? 2 : 1);
     af_config c = {.places = a->founds, .can_end = a->ends, .next = *head};
     if (!charge(a, bytes + steps))
         return no_memory(a, err);
@@ -286,12 +286,13 @@ af_status af_automaton_start(af_automaton *a, uint32_t *config, af_error *err)
     return search_end(a, config, err);
 }
 
-af_status af_automaton_step(af_automaton *a, uint32_t config, uint8_t byte, uint32_t *to,
-                            af_error *err)
+/* plain: not by edges with a mark. */
+static af_status step(af_automaton *a, uint32_t config, uint8_t byte, bool plain, uint32_t *to,
+                      af_error *err)
 {
     af_status st = AF_OK;
     const af_rtn *r = a->rtn;
-    const uint8_t class = r->class_of[byte];
+    const uint32_t class = r->class_of[byte] + (plain ? r->classes : 0);
     uint32_t next;
     if (config == AF_CONFIG_DEAD) {
         *to = AF_CONFIG_DEAD;
@@ -307,7 +308,7 @@ af_status af_automaton_step(af_automaton *a, uint32_t config, uint8_t byte, uint
         const af_place p = c->place[i];
         for (uint32_t k = r->first[p.state]; k < r->first[p.state + 1]; k++) {
             const af_rtn_edge *e = &r->edge[k];
-            if (e->kind == AF_EDGE_BYTES && byte >= e->lo && byte <= e->hi &&
+            if (e->kind == AF_EDGE_BYTES && byte >= e->lo && byte <= e->hi && !(plain && e->rule) &&
                 !visit(a, e->to, p.stack))
                 return too_large(err);
         }
@@ -317,6 +318,19 @@ af_status af_automaton_step(af_automaton *a, uint32_t config, uint8_t byte, uint
     *to = next;
 done:
     return st;
+}
+
+af_status af_automaton_step(af_automaton *a, uint32_t config, uint8_t byte, uint32_t *to,
+                            af_error *err)
+{
+    return step(a, config, byte, false, to, err);
+}
+
+af_status af_automaton_step_plain(af_automaton *a, uint32_t config, uint8_t byte, uint32_t *to,
+                                  af_error *err)
+{
+    return a->rtn->unique ? step(a, config, byte, true, to, err)
+                          : step(a, config, byte, false, to, err);
 }
 
 af_status af_automaton_alike(af_automaton *a, uint32_t config, uint64_t reach, uint32_t *out,

@@ -32,7 +32,7 @@ typedef struct af_config {
     uint32_t places;
     bool can_end;
     uint32_t next;  /* in its bucket */
-    uint32_t *step; /* by class: successor + 1, 0 = not asked yet */
+    uint32_t *step; /* by class: successor + 1, 0 = not asked yet; then those without marks */
     uint32_t *mask; /* of tokens; NULL = not asked yet */
 } af_config;
 
@@ -57,6 +57,9 @@ AF_CHECKED af_status af_automaton_start(af_automaton *a, uint32_t *config, af_er
 /* The configuration after one byte; AF_CONFIG_DEAD when the grammar does not allow it. */
 AF_CHECKED af_status af_automaton_step(af_automaton *a, uint32_t config, uint8_t byte, uint32_t *to,
                                        af_error *err);
+/* The same by edges without a mark: in readings where no array that has each item once ends one. */
+AF_CHECKED af_status af_automaton_step_plain(af_automaton *a, uint32_t config, uint8_t byte,
+                                             uint32_t *to, af_error *err);
 /* A configuration that the same texts of `reach` bytes can follow, one for many where the text is
  * inside a long bounded repetition. */
 AF_CHECKED af_status af_automaton_alike(af_automaton *a, uint32_t config, uint64_t reach,

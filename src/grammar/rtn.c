@@ -82,6 +82,7 @@ void af_rtn_clear(af_rtn *r)
     free(r->rule);
     free(r->set);
     free(r->chain);
+    free(r->scarce);
     af_arena_clear(&r->arena);
     *r = (af_rtn){0};
 }
@@ -145,12 +146,32 @@ void af_rtn_bytes(af_rtn *r, uint32_t from, int lo, int hi, uint32_t to)
              (af_rtn_edge){.kind = AF_EDGE_BYTES, .lo = (uint8_t)lo, .hi = (uint8_t)hi, .to = to});
 }
 
-void af_rtn_open_unique(af_rtn *r, uint32_t from, uint32_t to)
+void af_rtn_marked(af_rtn *r, uint32_t from, char byte, uint32_t mark, uint32_t to)
 {
-    r->unique = true;
+    const uint8_t b = (uint8_t)byte;
+    r->unique |= mark != 0;
     add_edge(r, from,
-             (af_rtn_edge){
-                 .kind = AF_EDGE_BYTES, .lo = '[', .hi = '[', .rule = AF_RTN_UNIQUE, .to = to});
+             (af_rtn_edge){.kind = AF_EDGE_BYTES, .lo = b, .hi = b, .rule = mark, .to = to});
+}
+
+void af_rtn_scarce(af_rtn *r, const char *value)
+{
+    const size_t n = strlen(value);
+    if (r->scarces == AF_RTN_SCARCE_MAX)
+        af_rtn_fail(r, af_fail(r->err, AF_EUSAGE,
+                               "the schema has arrays of different items that could run out of "
+                               "more than %d values",
+                               AF_RTN_SCARCE_MAX));
+    char *copy = r->st == AF_OK ? af_arena_take(&r->arena, n + 2) : NULL;
+    if (!grow(r, &r->scarce, r->scarces, &r->scarces_cap, sizeof *r->scarce, AF_RTN_SCARCE_MAX))
+        return;
+    if (!copy) {
+        af_rtn_fail(r, af_fail_nomem(r->err, "a grammar", n));
+        return;
+    }
+    memcpy(copy, value, n);
+    memcpy(copy + n, ",", 2);
+    r->scarce[r->scarces++] = copy;
 }
 
 void af_rtn_call(af_rtn *r, uint32_t from, uint32_t rule, uint32_t to)

@@ -12,8 +12,14 @@ enum {
     AF_RTN_STATES_MAX = 1 << 20,
     AF_RTN_EDGES_MAX = 1 << 22,
     AF_RTN_RULES_MAX = 1 << 16,
+    AF_RTN_SCARCE_MAX = 1 << 12,
     AF_RTN_SPECIAL = 0xff, /* a byte outside UTF-8: before the text of a special token */
-    AF_RTN_UNIQUE = 1,     /* mark of the [ of an array that has each item once */
+};
+
+/* Marks of the [ , and ] of an array that has each item once. */
+enum {
+    AF_RTN_UNIQUE = 1,
+    AF_RTN_TIGHT = 2, /* of a [: some item may take the last value that a later one has */
 };
 
 typedef enum af_edge_kind { AF_EDGE_BYTES, AF_EDGE_FREE, AF_EDGE_CALL } af_edge_kind;
@@ -73,9 +79,12 @@ typedef struct af_rtn {
     uint32_t sets, sets_cap;
     af_rtn_chain *chain; /* long ones, by their first state */
     uint32_t chains, chains_cap;
-    uint32_t root;         /* rule */
-    bool unique;           /* there are edges with that mark */
-    uint8_t class_of[256]; /* finished: bytes that no edge tells apart have one class */
+    uint32_t root; /* rule */
+    bool unique;   /* there are edges with that mark */
+    char **scarce; /* values that places in tight arrays need, each with a comma after it */
+    uint32_t scarces, scarces_cap;
+    bool tight_any, tight_lists; /* there may be others; there may be other arrays and objects */
+    uint8_t class_of[256];       /* finished: bytes that no edge tells apart have one class */
     uint32_t classes;
 } af_rtn;
 
@@ -87,8 +96,10 @@ void af_rtn_fail(af_rtn *r, af_status st);
 uint32_t af_rtn_state(af_rtn *r);
 void af_rtn_free_edge(af_rtn *r, uint32_t from, uint32_t to);
 void af_rtn_bytes(af_rtn *r, uint32_t from, int lo, int hi, uint32_t to);
-/* Reads the [ of an array that has each item once. */
-void af_rtn_open_unique(af_rtn *r, uint32_t from, uint32_t to);
+/* Reads a byte with one of the marks. */
+void af_rtn_marked(af_rtn *r, uint32_t from, char byte, uint32_t mark, uint32_t to);
+/* Keeps a value that a place in a tight array needs. */
+void af_rtn_scarce(af_rtn *r, const char *value);
 void af_rtn_call(af_rtn *r, uint32_t from, uint32_t rule, uint32_t to);
 /* A rule with fresh first and accepting states. `name` is copied. */
 uint32_t af_rtn_rule_new(af_rtn *r, const char *name);

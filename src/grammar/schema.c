@@ -42,9 +42,10 @@ static bool same_list(af_schemas a, af_schemas b)
 uint32_t af_schema_rule_of(af_schema *s, af_schemas all)
 {
     const uint64_t hash = af_fnv1a(AF_FNV_START, all.item, all.count * sizeof(json_t *));
-    uint32_t h = (uint32_t)(hash >> 16) % BUCKETS;
+    uint32_t h = (uint32_t)((hash >> 16) + s->once) % BUCKETS;
     for (uint32_t n = 0; n < BUCKETS && s->bucket[h]; n++, h = (h + 1) % BUCKETS)
-        if (same_list(s->rule[s->bucket[h] - 1].all, all))
+        if (same_list(s->rule[s->bucket[h] - 1].all, all) &&
+            s->rule[s->bucket[h] - 1].once == s->once)
             return s->rule[s->bucket[h] - 1].rule;
     if (s->rules == BUCKETS - 1)
         af_rtn_fail(s->r, af_fail(s->err, AF_EUSAGE, "the schema has more than %d parts", BUCKETS));
@@ -60,7 +61,7 @@ uint32_t af_schema_rule_of(af_schema *s, af_schemas all)
     const uint32_t rule = af_rtn_rule_new(s->r, NULL);
     if (s->r->st != AF_OK)
         return 0;
-    s->rule[s->rules] = (af_schema_rule){all, rule};
+    s->rule[s->rules] = (af_schema_rule){all, rule, s->once};
     s->bucket[h] = ++s->rules;
     return rule;
 }
@@ -145,6 +146,7 @@ static af_status write_rules(af_schema *s)
     for (; s->written < s->rules; s->written++) {
         const af_schema_rule rule = s->rule[s->written];
         af_flats flats = {0};
+        s->once = rule.once;
         AF_TRY(af_schema_flatten(s, rule.all, &flats));
         const af_rtn_rule body = s->r->rule[rule.rule];
         for (uint32_t i = 0; i < flats.count; i++)

@@ -89,6 +89,7 @@ typedef struct af_flats {
 typedef struct af_schema_rule { /* of a list of schemas */
     af_schemas all;
     uint32_t rule;
+    bool once; /* inside an array that has each item once: numbers have one spelling */
 } af_schema_rule;
 
 typedef struct af_schema {
@@ -100,6 +101,7 @@ typedef struct af_schema {
     uint32_t *bucket; /* rule + 1 */
     uint32_t merges;
     bool comparing; /* alternatives of a oneOf */
+    bool once;      /* of the rule that is written */
     struct {        /* the last automaton that values were compared with */
         af_flat_schema of;
         af_dfa dfa;
@@ -148,11 +150,23 @@ AF_CHECKED af_status af_schema_fits(af_schema *s, af_schemas all, const json_t *
 AF_CHECKED af_status af_schema_name_fits(af_schema *s, const af_flat_schema *f, const char *name,
                                          bool *fits);
 AF_CHECKED af_status af_schema_string_dfa(af_schema *s, const af_flat_schema *f, af_dfa *out);
+/* schema_room.c: are there enough different values for the items that an array must have? */
+typedef enum af_room {
+    AF_ROOM_NONE,  /* no */
+    AF_ROOM_TIGHT, /* they may run out where an item takes one that a later one needs, or it is not
+                      known how many there are */
+    AF_ROOM_MUCH,  /* whatever items are chosen, there is another value */
+} af_room;
+AF_CHECKED af_status af_schema_room(af_schema *s, const af_flat_schema *f, af_room *out);
 /* schema_emit.c */
 AF_CHECKED af_status af_schema_emit(af_schema *s, const af_flat_schema *f, uint32_t from,
                                     uint32_t to);
 /* schema_number.c */
-void af_number_emit(af_rtn *r, uint32_t from, unsigned types, const af_flat_schema *f, uint32_t to);
+/* once: each number in one spelling, and no two with one value. */
+void af_number_emit(af_rtn *r, uint32_t from, unsigned types, const af_flat_schema *f, bool once,
+                    uint32_t to);
+/* A value of an enum, in the spelling that `once` gives it where it has one. */
+void af_number_text(const json_t *v, char text[48]);
 /* multipleOf as digits without its point; false: more than AF_SCHEMA_MULTIPLE_MAX. */
 bool af_number_multiple(const json_t *v, int *multiple, int *places);
 bool af_number_is_multiple(const json_t *v, int multiple, int places);

@@ -114,58 +114,19 @@ static af_status emit_string(af_schema *s, const af_flat_schema *f, uint32_t fro
 /* ---- arrays ---- */
 
 /* "," and then the value of rule. */
-static uint32_t comma_value(af_schema *s, uint32_t from, uint32_t rule)
+static uint32_t comma_value(af_schema *s, uint32_t from, bool unique, uint32_t rule)
 {
-    const uint32_t to = af_rtn_state(s->r);
-    af_rtn_call(s->r, put_ws(s, byte(s, from, ',')), rule, to);
+    const uint32_t to = af_rtn_state(s->r), comma = af_rtn_state(s->r);
+    af_rtn_marked(s->r, from, ',', unique ? AF_RTN_UNIQUE : 0, comma);
+    af_rtn_call(s->r, put_ws(s, comma), rule, to);
     return to;
 }
 
-/* Are there fewer different values than items, as enums list them? */
-static af_status lacks_values(af_schema *s, const af_flat_schema *f, bool *few)
-{
-    af_status st = AF_OK;
-    const json_t **value = NULL;
-    uint64_t values = 0;
-    size_t count = 0;
-    af_flats *flats = af_calloc(1, sizeof *flats);
-    *few = f->prefixes == 0;
-    if (!flats)
-        AF_TRY(af_fail_nomem(s->err, "a schema", sizeof *flats));
-    AF_TRY(af_schema_flatten(s, f->rest, flats));
-    for (uint32_t i = 0; i < flats->count && *few; i++) {
-        *few = flats->item[i]->value_lists > 0;
-        if (*few)
-            AF_TRY(af_schema_fitting(s, flats->item[i], NULL, &value, &count));
-        values += count;
-        free(value);
-        value = NULL;
-    }
-    *few &= values < f->min_items;
-done:
-    free(value);
-    free(flats);
-    return st;
-}
-
-/* [ and white space. */
-static uint32_t open_array(af_schema *s, const af_flat_schema *f, uint32_t from)
-{
-    const uint32_t to = af_rtn_state(s->r);
-    if (f->unique && f->max_items > 1)
-        af_rtn_open_unique(s->r, from, to);
-    else
-        af_rtn_bytes(s->r, from, '[', '[', to);
-    return put_ws(s, to);
-}
-
-static void emit_array(af_schema *s, const af_flat_schema *f, uint32_t from, uint32_t to)
+/* The items between [ and ], from `at`. */
+static void emit_items(af_schema *s, const af_flat_schema *f, bool unique, uint32_t at,
+                       uint32_t close)
 {
     af_rtn *r = s->r;
-    const uint32_t close = af_rtn_state(r), empty = open_array(s, f, from);
-    uint32_t at = empty;
-    if (f->min_items > f->max_items)
-        return;
     for (uint32_t i = 0; i < f->prefixes && i < f->max_items && r->st == AF_OK; i++) {
         const uint32_t rule = af_schema_rule_of(s, f->prefix[i]);
         if (i >= f->min_items)
@@ -175,7 +136,7 @@ static void emit_array(af_schema *s, const af_flat_schema *f, uint32_t from, uin
             af_rtn_call(r, at, rule, next);
             at = next;
         } else {
-            at = comma_value(s, at, rule);
+            at = comma_value(s, at, unique, rule);
         }
     }
     const uint64_t n = AF_MIN(f->prefixes, f->max_items);
@@ -185,7 +146,7 @@ static void emit_array(af_schema *s, const af_flat_schema *f, uint32_t from, uin
         af_rtn_free_edge(r, at, close);
     if (max > 0) {
         const uint32_t rule = af_schema_rule_of(s, f->rest), start = af_rtn_state(r);
-        const uint32_t more = af_rtn_rule_of(r, start, comma_value(s, start, rule));
+        const uint32_t more = af_rtn_rule_of(r, start, comma_value(s, start, unique, rule));
         if (n == 0) {
             const uint32_t next = af_rtn_state(r);
             af_rtn_call(r, at, rule, next);
@@ -195,8 +156,31 @@ static void emit_array(af_schema *s, const af_flat_schema *f, uint32_t from, uin
         }
         af_rtn_repeat(r, at, more, min, max, close);
     }
-    const uint32_t last = put_ws(s, close);
-    af_rtn_bytes(r, last, ']', ']', to);
+}
+
+static af_status emit_array(af_schema *s, const af_flat_schema *f, uint32_t from, uint32_t to)
+{
+    af_status st = AF_OK;
+    af_rtn *r = s->r;
+    const bool unique = f->unique && f->max_items > 1, outer = s->once;
+    const uint32_t open = af_rtn_state(r), close = af_rtn_state(r);
+    af_room room = AF_ROOM_MUCH;
+    if (unique && f->min_items > 1)
+        AF_TRY(af_schema_room(s, f, &room));
+    if (f->min_items > f->max_items || room == AF_ROOM_NONE)
+        return r->st;
+    s->once |= unique;
+    af_rtn_marked(r, from, '[',
+                  !unique                 ? 0
+                  : room == AF_ROOM_TIGHT ? AF_RTN_TIGHT
+                                          : AF_RTN_UNIQUE,
+                  open);
+    emit_items(s, f, unique, put_ws(s, open), close);
+    af_rtn_marked(r, put_ws(s, close), ']', unique ? AF_RTN_UNIQUE : 0, to);
+    s->once = outer;
+    st = r->st;
+done:
+    return st;
 }
 
 /* ---- objects ---- */
@@ -455,19 +439,6 @@ done:
 
 /* ---- values ---- */
 
-static void number_text(const json_t *v, char text[48])
-{
-    if (json_is_integer(v)) {
-        snprintf(text, 48, "%" JSON_INTEGER_FORMAT, json_integer_value(v));
-        return;
-    }
-    for (int digits = 15; digits <= 17; digits++) {
-        snprintf(text, 48, "%.*g", digits, json_real_value(v));
-        if (strtod(text, NULL) == json_real_value(v))
-            break;
-    }
-}
-
 static uint32_t put_literal(af_schema *s, uint32_t from, const json_t *v);
 
 static uint32_t list_literal(af_schema *s, uint32_t from, const json_t *v)
@@ -503,7 +474,7 @@ static uint32_t put_literal(af_schema *s, uint32_t from, const json_t *v)
         return text_literal(s, from, json_string_value(v), json_string_length(v));
     case JSON_INTEGER:
     case JSON_REAL:
-        number_text(v, text);
+        af_number_text(v, text);
         return af_rtn_text(s->r, from, text, strlen(text));
     default:
         return list_literal(s, from, v);
@@ -525,7 +496,6 @@ af_status af_schema_emit(af_schema *s, const af_flat_schema *f, uint32_t from, u
 {
     af_status st = AF_OK;
     af_rtn *r = s->r;
-    bool few = false;
     const unsigned types = f->typed || !f->hints ? f->types : f->types & f->hints;
     if (f->value_lists)
         return emit_values(s, f, from, to);
@@ -536,13 +506,11 @@ af_status af_schema_emit(af_schema *s, const af_flat_schema *f, uint32_t from, u
         af_rtn_free_edge(r, af_rtn_text(r, from, "false", 5), to);
     }
     if (types & AF_TYPE_NUMBER)
-        af_number_emit(r, from, types, f, to);
+        af_number_emit(r, from, types, f, s->once, to);
     if (types & AF_TYPE_STRING)
         AF_TRY(emit_string(s, f, from, to));
-    if (types & AF_TYPE_ARRAY && f->unique && f->min_items > 1)
-        AF_TRY(lacks_values(s, f, &few));
-    if (types & AF_TYPE_ARRAY && !few)
-        emit_array(s, f, from, to);
+    if (types & AF_TYPE_ARRAY)
+        AF_TRY(emit_array(s, f, from, to));
     if (types & AF_TYPE_OBJECT)
         AF_TRY(emit_object(s, f, from, to));
     st = r->st;

@@ -3,9 +3,11 @@
  * For each length of the integer part an automaton reads digit by digit and knows whether what it
  * has read equals the beginning of the lower and of the upper bound: only then does the bound limit
  * the next digit. For multiples it also knows the remainder. Numbers have at most 15 digits
- * (integers 18), so that a reader's double tells them from the bound. Numbers with bounds are
- * written without an exponent. */
+ * (integers 18), so that a reader's double tells them from the bound and from each other. Numbers
+ * with bounds, and those where each value has one spelling, are written without an exponent. */
 #include "grammar/schema.h"
+
+#include <math.h>
 
 enum { DIGITS = 18, DIGITS_REAL = 15, DIGITS_MULTIPLE = 9, KEPT = 40 };
 #define NO_STATE UINT32_MAX
@@ -20,7 +22,7 @@ typedef struct decimal { /* not negative */
 typedef struct span {
     af_rtn *r;
     decimal low, high;
-    bool fractions;
+    bool fractions, once; /* once: no zero at the end of a fraction */
     int multiple, places; /* the value times 10^places is a multiple of this */
     uint32_t to;
     uint32_t at[4 * AF_SCHEMA_MULTIPLE_MAX],
@@ -127,8 +129,8 @@ static void advance(span *s)
 }
 
 /* One digit after s->at[i]: without remainders at most three edges, by whether it equals a bound's.
- */
-static void digit_edges(span *s, int i, int lo, int hi, int least)
+ * parts > 0: it is that one of a fraction, which may only end with a digit above 0. */
+static void digit_edges(span *s, int i, int lo, int hi, int least, int parts)
 {
     const int bounds = i / s->multiple, rem = i % s->multiple;
     const bool low = bounds >> 1, high = bounds & 1;
@@ -137,18 +139,20 @@ static void digit_edges(span *s, int i, int lo, int hi, int least)
         int last = d;
         while (!l && !h && s->multiple == 1 && last + 1 <= (high ? hi - 1 : 9))
             last++;
-        af_rtn_bytes(s->r, s->at[i], '0' + d, '0' + last,
-                     next_state(s, l * 2 + h, (rem * 10 + d) % s->multiple));
+        const int left = (rem * 10 + d) % s->multiple;
+        af_rtn_bytes(s->r, s->at[i], '0' + d, '0' + last, next_state(s, l * 2 + h, left));
+        if (parts && last > 0 && may_end(s, parts, l, h, left))
+            af_rtn_bytes(s->r, s->at[i], '0' + AF_MAX(d, 1), '0' + last, s->to);
         d = last;
     }
 }
 
 /* One digit after all states: lo and hi are those of the bounds. */
-static void take_digit(span *s, int lo, int hi, int least)
+static void take_digit(span *s, int lo, int hi, int least, int parts)
 {
     for (int i = 0; i < 4 * s->multiple; i++)
         if (s->at[i] != NO_STATE)
-            digit_edges(s, i, lo, hi, least);
+            digit_edges(s, i, lo, hi, least, parts);
     advance(s);
 }
 
@@ -171,8 +175,9 @@ static void emit_fraction(span *s, int digits)
     advance(s);
     for (int k = 0; k < digits; k++) {
         take_digit(s, digit_at(s->low.part, s->low.parts, k),
-                   digit_at(s->high.part, s->high.parts, k), 0);
-        end_number(s, k + 1);
+                   digit_at(s->high.part, s->high.parts, k), 0, s->once ? k + 1 : 0);
+        if (!s->once)
+            end_number(s, k + 1);
     }
 }
 
@@ -188,7 +193,7 @@ static void emit_length(span *s, uint32_t from, int n)
     advance(s);
     for (int k = 0; k < n; k++)
         take_digit(s, digit_at(s->low.whole, s->low.wholes, k),
-                   digit_at(s->high.whole, s->high.wholes, k), k == 0 && n > 1);
+                   digit_at(s->high.whole, s->high.wholes, k), k == 0 && n > 1, 0);
     end_number(s, 0);
     if (s->fractions)
         emit_fraction(s, AF_MIN(DIGITS_REAL - n, s->places));
@@ -271,16 +276,45 @@ bool af_number_is_multiple(const json_t *v, int multiple, int places)
     return rem == 0 && d.parts <= places;
 }
 
-void af_number_emit(af_rtn *r, uint32_t from, unsigned types, const af_flat_schema *f, uint32_t to)
+void af_number_text(const json_t *v, char text[48])
+{
+    if (json_is_integer(v)) {
+        snprintf(text, 48, "%" JSON_INTEGER_FORMAT, json_integer_value(v));
+        return;
+    }
+    const double x = json_real_value(v);
+    if (fabs(x) < 9e18 && floor(x) == x) {
+        snprintf(text, 48, "%.0f", x == 0 ? 0.0 : x); /* not -0 */
+        return;
+    }
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, 48, "%.*g", digits, x);
+        if (strtod(text, NULL) == x)
+            break;
+    }
+    if (!strchr(text, 'e'))
+        return;
+    char plain[48]; /* as digits where they are not too many */
+    int n = snprintf(plain, sizeof plain, "%.*f", DIGITS_REAL - 1, x);
+    if (fabs(x) > 1 || strtod(plain, NULL) != x)
+        return;
+    while (plain[n - 1] == '0')
+        plain[--n] = 0;
+    memcpy(text, plain, (size_t)n + 1);
+}
+
+void af_number_emit(af_rtn *r, uint32_t from, unsigned types, const af_flat_schema *f, bool once,
+                    uint32_t to)
 {
     const af_number_bound *least = &f->least, *most = &f->most;
     const decimal none = {.none = true}, above_zero = {.exclusive = true}, zero = {0};
     span s = {.r = r,
               .fractions = types & AF_TYPE_FRACTION,
+              .once = once,
               .multiple = AF_MAX(f->multiple, 1),
               .places = f->multiple ? f->places : DIGITS_REAL,
               .to = to};
-    if (!least->set && !most->set && !f->multiple) {
+    if (!least->set && !most->set && !f->multiple && !once) {
         emit_any(r, from, s.fractions, to);
         return;
     }

@@ -1,17 +1,17 @@
 /* unique.c - the items of arrays that have each once. */
 #include "grammar/unique.h"
-#include "format/text/json_text.h"
 
 enum {
-    LOOK_MAX = 1024,       /* bytes to look ahead: what is longer is taken for possible */
-    LOOK_PLACES = 1 << 13, /* and what has more places to look at */
+    LOOK_MAX = 1024,     /* bytes to look ahead: what is longer is taken for possible */
+    LOOK_WORK = 1 << 21, /* and what takes more comparisons */
+    WORK_PER_PLACE = 256,
 };
 
 af_unique *af_unique_new(void)
 {
     af_unique *u = af_calloc(1, sizeof *u);
     if (u)
-        u->now.items = u->now.frames = 1; /* 0: none */
+        u->now.items = u->now.frames = u->indexed = 1; /* 0: none */
     return u;
 }
 
@@ -22,6 +22,7 @@ void af_unique_free(af_unique *u)
     af_buf_clear(&u->text);
     free(u->item);
     free(u->frame);
+    free(u->sorted);
     free(u);
 }
 
@@ -57,6 +58,7 @@ static bool add_frame(af_unique *u, af_unique_frame f)
         u->frames_cap = cap;
     }
     u->now.frame = u->now.frames;
+    f.array = f.array ? f.array : u->now.frames;
     u->frame[u->now.frames++] = f;
     return true;
 }
@@ -77,50 +79,79 @@ static bool add_item(af_unique *u, af_unique_item item, af_unique_frame f)
     return add_frame(u, f);
 }
 
-/* The present item of a frame, if it ended here. 1.50 is 1.5, 1. is 1 and -0 is 0. */
+/* The present item or key of a frame, if it ended here. */
 static af_unique_item item_of(const af_unique *u, af_unique_frame f)
 {
-    const char *text = u->text.data;
-    af_unique_item i = {.at = f.at, .end = u->now.text, .before = f.last};
-    if (i.at == i.end || !memchr("-0123456789", text[i.at], 11))
-        return i;
-    if (memchr(text + i.at, '.', i.end - i.at) && !memchr(text + i.at, 'e', i.end - i.at))
-        while (text[i.end - 1] == '0')
-            i.end--;
-    i.end -= text[i.end - 1] == '.';
-    i.at += i.end - i.at == 2 && memcmp(text + i.at, "-0", 2) == 0;
-    return i;
+    return (af_unique_item){.at = f.at, .end = u->now.text, .before = f.last, .array = f.array};
 }
 
-static json_t *value_of(const af_unique *u, af_unique_item i)
+/* The place in the index of the first item of an array that is not below a text. */
+static uint32_t first_not_below(const af_unique *u, uint32_t array, const char *text, uint64_t n)
 {
-    return af_json_load(u->text.data + i.at, i.end - i.at, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL,
-                        NULL);
+    uint32_t lo = 0, hi = u->indexed - 1;
+    while (lo < hi) {
+        const uint32_t mid = lo + (hi - lo) / 2;
+        const af_unique_item i = u->item[u->sorted[mid]];
+        const uint64_t size = i.end - i.at;
+        const int order = i.array == array ? memcmp(u->text.data + i.at, text, AF_MIN(size, n))
+                                           : (i.array > array) - (i.array < array);
+        if (order < 0 || (order == 0 && size < n))
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
 }
 
-/* Objects may have their properties in another order, and 1 is 1.0. */
-static bool same_item(const af_unique *u, af_unique_item a, af_unique_item b)
+/* Puts the items so far into the index: where the answer stands, they stay. */
+static bool index_items(af_unique *u)
 {
-    const char *text = u->text.data;
-    if (a.end - a.at == b.end - b.at && memcmp(text + a.at, text + b.at, a.end - a.at) == 0)
-        return true;
-    if (text[a.at] != text[b.at] || !memchr("{[", text[a.at], 2))
+    if (u->now.items > u->sorted_cap) {
+        const uint32_t cap = u->now.items * 2 + 64;
+        uint32_t *grown = af_realloc(u->sorted, cap, sizeof *grown);
+        if (!grown)
+            return false;
+        u->sorted = grown;
+        u->sorted_cap = cap;
+    }
+    for (; u->indexed < u->now.items; u->indexed++) {
+        const af_unique_item i = u->item[u->indexed];
+        const uint32_t at = first_not_below(u, i.array, u->text.data + i.at, i.end - i.at);
+        const uint32_t after = u->indexed - 1 - at;
+        if (after)
+            memmove(u->sorted + at + 1, u->sorted + at, after * sizeof *u->sorted);
+        u->sorted[at] = u->indexed;
+    }
+    return true;
+}
+
+/* Is an item the n bytes at `text` (part: or begins so)? */
+static bool is_like(const af_unique *u, af_unique_item i, const char *text, uint64_t n, bool part)
+{
+    const uint64_t size = i.end - i.at;
+    const char *item = u->text.data + i.at;
+    if (part ? size < n : size != n)
         return false;
-    json_t *x = value_of(u, a), *y = value_of(u, b);
-    const bool same = x && y && json_equal(x, y);
-    json_decref(x);
-    json_decref(y);
-    return same;
+    return memcmp(item, text, n) == 0 ||
+           (memchr("[{", text[0], 2) && af_unique_compare(item, text, n) != AF_UNIQUE_OTHER);
 }
 
-/* Is the item that ends here one that was there? */
-static bool is_twin(const af_unique *u, af_unique_frame f)
+/* Was there an item or a key like the present one? `part`: one that begins like it. */
+static bool has_twin(af_unique *u, af_unique_frame f, bool part)
 {
-    const af_unique_item now = item_of(u, f);
-    for (uint32_t i = f.last; i; i = u->item[i].before)
-        if (same_item(u, u->item[i], now))
+    const char *now = u->text.data + f.at;
+    const uint64_t n = u->now.text - f.at;
+    uint32_t i = f.last;
+    if (n == 0)
+        return i != 0;
+    for (; i && (i >= u->indexed || memchr("[{", now[0], 2)); i = u->item[i].before, u->looked++)
+        if (is_like(u, u->item[i], now, n, part))
             return true;
-    return false;
+    if (!i)
+        return false;
+    const uint32_t at = first_not_below(u, f.array, now, n);
+    return at < u->indexed - 1 && u->item[u->sorted[at]].array == f.array &&
+           is_like(u, u->item[u->sorted[at]], now, n, part);
 }
 
 /* A byte of a string. Escapes of characters beyond ASCII become these, and \/ is /. */
@@ -161,43 +192,66 @@ static void string_byte(af_unique *u, uint8_t b)
 
 static bool is_blank(uint8_t b) { return b == ' ' || b == '\n' || b == '\t' || b == '\r'; }
 
-/* A comma or a bracket that closes. A list or an object is looked for among the items before it
- * where it ends, not where its array goes on: then it can still become another one. */
-static bool end_item(af_unique *u, uint8_t b, bool *fits)
+/* A comma or a bracket that closes; `unique`: in a reading at least the items are. */
+static bool end_item(af_unique *u, uint8_t b, bool unique)
 {
     af_unique_place *p = &u->now;
     const af_unique_frame f = u->frame[p->frame];
     const af_unique_item item = item_of(u, f);
-    if (f.unique && p->text > f.at && !memchr("[{", u->text.data[f.at], 2))
-        *fits = !is_twin(u, f);
     add_text(u, (char *)&b, 1);
     if (b != ',') {
         p->frame = f.up;
-        if (f.up && u->frame[f.up].unique)
-            *fits = *fits && !is_twin(u, u->frame[f.up]);
-        return !af_memory_failed(); /* else is_twin could not tell */
+        return true;
     }
-    return !af_memory_failed() &&
-           (!f.unique ||
-            add_item(u, item, (af_unique_frame){.at = p->text, .up = f.up, .unique = true}));
+    if (!unique && !f.unique && !f.object)
+        return true; /* nothing of it is asked */
+    const af_unique_frame next = {.at = p->text,
+                                  .up = f.up,
+                                  .last = f.last,
+                                  .array = f.array,
+                                  .unique = unique,
+                                  .tight = f.tight && unique,
+                                  .object = f.object,
+                                  .key = f.object};
+    return unique ? add_item(u, item, next) : add_frame(u, next);
 }
 
-/* Moves over a byte; `opens`: as [ it begins such an array. *fits: it does not end a repeated item.
- */
-static af_status put_byte(af_unique *u, uint8_t b, bool opens, bool *fits, af_error *err)
+/* The colon after a key. */
+static bool end_key(af_unique *u, bool *fits)
+{
+    af_unique_frame f = u->frame[u->now.frame];
+    const af_unique_item key = item_of(u, f);
+    *fits = !has_twin(u, f, false);
+    add_text(u, ":", 1);
+    f.at = u->now.text;
+    f.key = false;
+    return add_item(u, key, f);
+}
+
+/* Moves over a byte; `mark` of a [; `unique`: the items of the array that it is in are, in a
+ * reading at least. *fits: it does not end a repeated key. */
+static af_status put_byte(af_unique *u, uint8_t b, uint32_t mark, bool unique, bool *fits,
+                          af_error *err)
 {
     af_unique_place *p = &u->now;
     bool ok = true;
     *fits = true;
-    if (p->frame == 0 && !(b == '[' && opens))
+    if (p->frame == 0 && !mark)
         return AF_OK;
     if (p->string) {
         string_byte(u, b);
     } else if (b == '[' || b == '{') {
         add_text(u, (char *)&b, 1);
-        ok = add_frame(u, (af_unique_frame){.at = p->text, .up = p->frame, .unique = opens});
+        ok = add_frame(u, (af_unique_frame){.at = p->text,
+                                            .up = p->frame,
+                                            .unique = mark != 0,
+                                            .tight = mark == AF_RTN_TIGHT,
+                                            .object = b == '{',
+                                            .key = b == '{'});
     } else if (b == ',' || b == ']' || b == '}') {
-        ok = end_item(u, b, fits);
+        ok = end_item(u, b, unique);
+    } else if (b == ':') {
+        ok = end_key(u, fits);
     } else if (!is_blank(b)) {
         p->string = b == '"';
         add_text(u, (char *)&b, 1);
@@ -206,52 +260,36 @@ static af_status put_byte(af_unique *u, uint8_t b, bool opens, bool *fits, af_er
                               : af_fail_nomem(err, "the items of an array", p->text + p->frames);
 }
 
-/* Does [ begin such an array here, in one reading at least? */
-static bool opens_here(const af_automaton *a, uint32_t config, uint8_t b)
+/* The mark of a [ here: the largest of all readings. */
+static uint32_t mark_of(const af_automaton *a, uint32_t config, uint8_t b)
 {
     const af_rtn *r = a->rtn;
     const af_config *c = &a->config[config];
+    uint32_t mark = 0;
     for (uint32_t i = 0; i < c->places && b == '['; i++)
         for (uint32_t k = r->first[c->place[i].state]; k < r->first[c->place[i].state + 1]; k++)
-            if (r->edge[k].kind == AF_EDGE_BYTES && r->edge[k].rule == AF_RTN_UNIQUE)
-                return true;
-    return false;
+            if (r->edge[k].kind == AF_EDGE_BYTES && r->edge[k].lo == '[' && r->edge[k].hi == '[')
+                mark = AF_MAX(mark, r->edge[k].rule);
+    return mark;
 }
 
-/* Does a power of ten begin here? Numbers have one spelling in these arrays; an enum may have a
- * number that is only written so. */
-static af_status is_other_spelling(const af_unique *u, af_automaton *a, uint32_t config, uint8_t b,
-                                   bool *yes, af_error *err)
-{
-    static const char ends[] = ",]}";
-    af_status st = AF_OK;
-    const uint64_t n = u->now.text;
-    uint32_t next = AF_CONFIG_DEAD;
-    *yes = false;
-    if (!u->now.frame || u->now.string || (b != 'e' && b != 'E') || u->text.data[n - 1] < '0' ||
-        u->text.data[n - 1] > '9')
-        return AF_OK;
-    for (int i = 0; i < 3 && !*yes; i++) {
-        AF_TRY(af_automaton_step(a, config, (uint8_t)ends[i], &next, err));
-        *yes = next != AF_CONFIG_DEAD;
-    }
-done:
-    return st;
-}
-
-/* Moves over a byte in both; AF_CONFIG_DEAD when it does not fit. */
+/* Moves over a byte in both; AF_CONFIG_DEAD when it does not fit. A repeated item ends the readings
+ * in which the array has each once. */
 static af_status step(af_unique *u, af_automaton *a, uint32_t *config, uint8_t b, af_error *err)
 {
     af_status st = AF_OK;
-    uint32_t next;
-    bool fits = true, other = false;
+    const af_unique_frame *f = u->now.frame ? &u->frame[u->now.frame] : NULL;
+    uint32_t next, plain;
+    bool fits = true, unique = false;
     AF_TRY(af_automaton_step(a, *config, b, &next, err));
+    if (next != AF_CONFIG_DEAD && f && f->unique && !u->now.string && (b == ',' || b == ']')) {
+        AF_TRY(af_automaton_step_plain(a, *config, b, &plain, err));
+        if (u->now.text > f->at && has_twin(u, *f, false))
+            next = plain;
+        unique = next != plain;
+    }
     if (next != AF_CONFIG_DEAD)
-        AF_TRY(is_other_spelling(u, a, *config, b, &other, err));
-    if (other)
-        next = AF_CONFIG_DEAD;
-    if (next != AF_CONFIG_DEAD)
-        AF_TRY(put_byte(u, b, opens_here(a, *config, b), &fits, err));
+        AF_TRY(put_byte(u, b, u->now.string ? 0 : mark_of(a, *config, b), unique, &fits, err));
     *config = fits ? next : AF_CONFIG_DEAD;
 done:
     return st;
@@ -259,44 +297,54 @@ done:
 
 /* ---- what can follow ---- */
 
-/* Does an item that was there begin as the present one does, or is it the same number? */
-static bool is_shadowed(const af_unique *u)
+/* Can the present item become a value that another place in a tight array needs? */
+static bool is_scarce(af_unique *u, const af_rtn *r, af_unique_frame f)
+{
+    const char *text = u->text.data + f.at;
+    const uint64_t n = u->now.text - f.at;
+    if (n == 0 || r->tight_any || (r->tight_lists && memchr("[{", text[0], 2)))
+        return true;
+    for (uint32_t i = 0; i < r->scarces; i++, u->looked++)
+        if (af_unique_compare(r->scarce[i], text, n) != AF_UNIQUE_OTHER)
+            return true;
+    return false;
+}
+
+/* Does an item that was there, or a key, begin as the present one does? In a tight array, too,
+ * nothing says that it can go on, unless the item is one of the first `known` frames', where it
+ * could, and takes nothing that others need. */
+static bool needs_look(af_unique *u, const af_automaton *a, uint32_t known)
 {
     for (uint32_t k = u->now.frame; k; k = u->frame[k].up) {
         const af_unique_frame f = u->frame[k];
-        if (!f.unique)
-            continue;
-        const char *text = u->text.data;
-        const uint64_t n = u->now.text - f.at;
-        const af_unique_item now = item_of(u, f);
-        for (uint32_t i = f.last; i; i = u->item[i].before) {
-            const af_unique_item t = u->item[i];
-            const uint64_t size = t.end - t.at;
-            if ((size >= n && memcmp(text + t.at, text + f.at, n) == 0) ||
-                (n == 1 && text[f.at] == '-') ||
-                (size == now.end - now.at && memcmp(text + t.at, text + now.at, size) == 0))
-                return true;
-        }
+        if ((f.tight && (k >= known || is_scarce(u, a->rtn, f))) ||
+            ((f.unique || f.key) && has_twin(u, f, true)))
+            return true;
     }
     return false;
 }
 
-/* Can the present item become one that was not there? Bytes that no earlier item has here say so;
- * only where there are none are those looked at that one has. */
+/* Can what is here go on without an item or key that was there, in a tight array to its end? Bytes
+ * that no earlier item has here say so; only where there are none are those looked at that one
+ * has. What closes comes first: it is the shortest way. */
 static af_status is_possible(af_unique *u, af_automaton *a, uint32_t config, int depth, bool *yes,
                              af_error *err)
 {
+    static const char closing[] = "\"]},:";
+    enum { CLOSING = sizeof closing - 1 };
     af_status st = AF_OK;
     const af_unique_place was = u->now;
-    *yes = depth == LOOK_MAX || ++u->looked > LOOK_PLACES || !is_shadowed(u);
+    *yes = depth == LOOK_MAX || (u->looked += WORK_PER_PLACE) > LOOK_WORK || !needs_look(u, a, 0);
     for (int deeper = 0; deeper < 2; deeper++)
-        for (int b = 0; b < AF_RTN_SPECIAL && !*yes; b++) {
+        for (int i = 0; i < CLOSING + AF_RTN_SPECIAL && !*yes; i++) {
+            const int b = i < CLOSING ? closing[i] : i - CLOSING;
             uint32_t next = config;
-            if (was.string ? depth && was.escape == 1 && b == '/' : is_blank((uint8_t)b))
+            if ((i >= CLOSING && memchr(closing, b, CLOSING)) ||
+                (was.string ? depth && was.escape == 1 && b == '/' : is_blank((uint8_t)b)))
                 continue; /* what can be written without */
             AF_TRY(step(u, a, &next, (uint8_t)b, err));
             if (next != AF_CONFIG_DEAD && !deeper)
-                *yes = !is_shadowed(u);
+                *yes = !needs_look(u, a, 0);
             else if (next != AF_CONFIG_DEAD)
                 AF_TRY(is_possible(u, a, next, depth + 1, yes, err));
             u->now = was;
@@ -306,15 +354,17 @@ done:
     return st;
 }
 
-static af_status can_differ(af_unique *u, af_automaton *a, uint32_t config, bool *yes,
-                            af_error *err)
+/* known: the frames there were where the answer stands. */
+static af_status can_differ(af_unique *u, af_automaton *a, uint32_t config, uint32_t known,
+                            bool *yes, af_error *err)
 {
     u->looked = 0;
-    return is_possible(u, a, config, 0, yes, err);
+    *yes = !needs_look(u, a, known);
+    return *yes ? AF_OK : is_possible(u, a, config, 0, yes, err);
 }
 
-af_status af_unique_walk(af_unique *u, af_automaton *a, uint32_t *config, const char *bytes,
-                         uint64_t n, af_error *err)
+static af_status walk(af_unique *u, af_automaton *a, uint32_t *config, const char *bytes,
+                      uint64_t n, af_error *err)
 {
     af_status st = AF_OK;
     bool possible = true;
@@ -322,14 +372,25 @@ af_status af_unique_walk(af_unique *u, af_automaton *a, uint32_t *config, const 
     for (uint64_t i = 0; i < n && *config != AF_CONFIG_DEAD; i++)
         AF_TRY(step(u, a, config, (uint8_t)bytes[i], err));
     if (*config != AF_CONFIG_DEAD)
-        AF_TRY(can_differ(u, a, *config, &possible, err));
+        AF_TRY(can_differ(u, a, *config, was.frames, &possible, err));
     if (!possible)
         *config = AF_CONFIG_DEAD;
 done:
     if (*config == AF_CONFIG_DEAD || st != AF_OK)
         u->now = was;
-    else if (u->now.frame == 0) /* nothing is needed any more */
+    return st;
+}
+
+af_status af_unique_walk(af_unique *u, af_automaton *a, uint32_t *config, const char *bytes,
+                         uint64_t n, af_error *err)
+{
+    if (!index_items(u))
+        return af_fail_nomem(err, "the items of an array", u->now.items);
+    const af_status st = walk(u, a, config, bytes, n, err);
+    if (u->now.frame == 0) { /* nothing is needed any more */
         u->now = (af_unique_place){.items = 1, .frames = 1};
+        u->indexed = 1;
+    }
     return st;
 }
 
@@ -342,8 +403,7 @@ static af_status mask_token(af_unique *u, af_automaton *a, uint32_t config,
                             const af_grammar_vocab *v, int32_t id, uint32_t *mask, af_error *err)
 {
     const af_unique_place was = u->now;
-    const af_status st =
-        af_unique_walk(u, a, &config, v->bytes + v->at[id], v->at[id + 1] - v->at[id], err);
+    const af_status st = walk(u, a, &config, v->bytes + v->at[id], v->at[id + 1] - v->at[id], err);
     if (config == AF_CONFIG_DEAD)
         drop(mask, id);
     u->now = was;
@@ -391,12 +451,12 @@ static af_status mask_starts(af_unique *u, af_automaton *a, uint32_t config,
         at[n.depth + 1] = at[n.depth];
         AF_TRY(step(u, a, &at[n.depth + 1], n.byte, err));
         place[n.depth + 1] = u->now;
-        if (at[n.depth + 1] == AF_CONFIG_DEAD || !is_shadowed(u)) {
+        if (at[n.depth + 1] == AF_CONFIG_DEAD || !needs_look(u, a, was.frames)) {
             i = n.skip;
             continue;
         }
         if (n.id >= 0 && n.id < bits && has(mask, n.id)) {
-            AF_TRY(can_differ(u, a, at[n.depth + 1], &possible, err));
+            AF_TRY(can_differ(u, a, at[n.depth + 1], was.frames, &possible, err));
             for (int32_t id = n.id; id >= 0 && !possible; id = v->same[id])
                 if (id < bits)
                     drop(mask, id);
@@ -412,8 +472,10 @@ done:
 af_status af_unique_mask(af_unique *u, af_automaton *a, uint32_t config, const af_grammar_vocab *v,
                          const af_unique_ids *ids, uint32_t *mask, int64_t bits, af_error *err)
 {
+    if (!index_items(u))
+        return af_fail_nomem(err, "a mask of tokens", u->now.items);
     const af_status st = mask_ends(u, a, config, v, ids, mask, bits, err);
-    return st == AF_OK && u->now.string && is_shadowed(u)
+    return st == AF_OK && u->now.string && needs_look(u, a, u->now.frames)
                ? mask_starts(u, a, config, v, mask, bits, err)
                : st;
 }

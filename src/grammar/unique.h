@@ -3,7 +3,12 @@
  * Which items an array has had is more than a network can say. So next to the configuration a state
  * keeps the text of such an array and where its items are, and what would repeat one is taken out
  * of the mask: a byte that ends a repeated item, and one after which nothing else could follow. The
- * network says where such arrays begin (af_rtn_open_unique). */
+ * network says where such arrays begin, go on and end (AF_RTN_UNIQUE), so that another reading of
+ * the same text, in which the array may repeat its items, stays.
+ *
+ * In such arrays the network writes each number in one way, and no object has a key twice (also not
+ * in such another reading). So two values are the same when their texts are, but for the order of
+ * properties. */
 #ifndef AF_GRAMMAR_UNIQUE_H
 #define AF_GRAMMAR_UNIQUE_H
 
@@ -11,15 +16,19 @@
 #include "grammar/automaton.h"
 #include "grammar/vocab.h"
 
-typedef struct af_unique_item {
-    uint64_t at, end; /* in the text */
-    uint32_t before;  /* the item before it, 0 = none */
+typedef struct af_unique_item { /* or the key of an object */
+    uint64_t at, end;           /* in the text */
+    uint32_t before;            /* the item before it, 0 = none */
+    uint32_t array;             /* its frame's */
 } af_unique_item;
 
-typedef struct af_unique_frame { /* an array or object, at the present item */
+typedef struct af_unique_frame { /* an array or object, at the present item, key or value */
     uint64_t at;
-    uint32_t up, last; /* what it is in; its last item */
-    bool unique;
+    uint32_t up, last; /* what it is in; its last item or key */
+    uint32_t array;    /* the first frame of the same array or object */
+    bool unique;       /* its items are, in a reading at least */
+    bool tight;        /* AF_RTN_TIGHT */
+    bool object, key;  /* key: before its ':' */
 } af_unique_frame;
 
 /* Texts, items and frames are only appended, so this is all that one byte changes. */
@@ -36,7 +45,9 @@ typedef struct af_unique {
     af_unique_item *item;
     af_unique_frame *frame;
     uint32_t items_cap, frames_cap;
-    uint32_t looked; /* places that one look ahead has seen */
+    uint32_t *sorted; /* items below `indexed`, by array and text */
+    uint32_t indexed, sorted_cap;
+    uint32_t looked; /* comparisons that one look ahead has taken */
     af_unique_place now;
 } af_unique;
 
@@ -46,6 +57,15 @@ typedef struct af_unique_ids {
     uint32_t count;
 } af_unique_ids;
 bool af_unique_ids_init(af_unique_ids *ids, const af_grammar_vocab *v);
+
+/* unique_match.c: are the n bytes at p, which may be cut off, the value at t? A comma or a bracket
+ * is after that one. */
+typedef enum af_unique_match {
+    AF_UNIQUE_OTHER,
+    AF_UNIQUE_PART, /* it begins as that one does */
+    AF_UNIQUE_SAME, /* a number may go on, though */
+} af_unique_match;
+af_unique_match af_unique_compare(const char *t, const char *p, uint64_t n);
 
 /* NULL: no memory. */
 af_unique *af_unique_new(void);

@@ -1,0 +1,224 @@
+/* test_unique.c - arrays whose items are all different: what may come next, answers under the masks
+ * (a mask is never empty), and what no array could fill. */
+#include "grammar_walk.h"
+
+static walk_vocab vocab;
+
+#define UNIQUE "\"type\":\"array\",\"uniqueItems\":true,"
+#define LISTS                                                                                      \
+    "{" UNIQUE "\"items\":{\"type\":\"array\",\"minItems\":1,\"maxItems\":1,\"items\":{\"type\":"  \
+    "\"number\",\"minimum\":0,\"maximum\":2,\"multipleOf\":0.5}}}"
+#define PRICES                                                                                     \
+    "{" UNIQUE "\"items\":{\"type\":\"object\",\"required\":[\"price\"],\"properties\":{"          \
+    "\"price\":{\"type\":\"number\",\"multipleOf\":0.01}},\"additionalProperties\":false}}"
+#define KEYS                                                                                       \
+    "{" UNIQUE "\"items\":{\"type\":\"object\",\"propertyNames\":{\"pattern\":\"^[ab]$\"},"        \
+    "\"additionalProperties\":{\"const\":1},\"maxProperties\":2}}"
+#define PAIR "{" UNIQUE "\"prefixItems\":[{\"enum\":[1,2]},{\"const\":1}],\"minItems\":2}"
+#define THREE                                                                                      \
+    "{" UNIQUE "\"prefixItems\":[{\"type\":\"string\"},{\"const\":\"a\"},{\"type\":\"string\","    \
+    "\"pattern\":\"^a?$\"}],\"items\":false,\"minItems\":3}"
+#define EITHER                                                                                     \
+    "{\"anyOf\":[{" UNIQUE "\"items\":{\"type\":\"string\"}},{\"type\":\"array\",\"items\":{"      \
+    "\"const\":1},\"minItems\":2}]}"
+#define EITHER_ENUM                                                                                \
+    "{\"anyOf\":[{" UNIQUE "\"items\":{\"enum\":[\"a\",\"b\"]},\"minItems\":2},{\"type\":"         \
+    "\"array\",\"items\":{\"const\":\"a\"},\"minItems\":3}]}"
+#define NUMBERS "{" UNIQUE "\"items\":{\"type\":\"number\"}}"
+#define LARGE   "{" UNIQUE "\"items\":{\"enum\":[1,1e16]},\"minItems\":2}"
+#define SMALL_LISTS                                                                                \
+    "{" UNIQUE "\"items\":{\"type\":\"array\",\"items\":{\"type\":\"boolean\"},\"maxItems\":1},"   \
+    "\"minItems\":3}"
+#define INTEGERS "{" UNIQUE "\"items\":{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}}"
+#define ANY      "{\"type\":\"array\",\"uniqueItems\":true}"
+
+/* Which of the bytes `of` fit after a beginning. */
+static const struct {
+    const char *schema, *begin, *of, *fit;
+} nexts[] = {
+    {LISTS, "[[1],[1", "0.],", "."}, /* numbers have one spelling: 1.0 would be a dead end */
+    {LISTS, "[[1],[1.", "05", "5"},
+    {LISTS, "[[1],[1.5", "05],", "]"},
+    {PRICES, "[{\"price\":1.5},{\"price\":1.5", "05}", "5"},
+    {KEYS, "[{\"a\":1,\"b\":1},{\"b\":1", ",}", "}"}, /* another order is the same object */
+    {KEYS, "[{\"a\":1},{\"a\":1", ",}", ","},
+    {KEYS, "[{\"a\":1},{\"a\":1,\"", "ab", "b"}, /* a key comes once */
+    {PAIR, "[", "12", "2"},                      /* 1 is needed later */
+    {THREE, "[\"", "a\"b", "ab"},
+    {THREE, "[\"a", "\"b", "b"},
+    {THREE, "[\"", "\"", ""},
+    {EITHER, "[1", ",]", ","}, /* items may come again in the second reading */
+    {EITHER, "[1,1", ",]", ",]"},
+    {EITHER, "[\"a\",\"a", "\"b", "b"},
+    {EITHER_ENUM, "[\"a\",\"", "ab", "ab"},
+    {EITHER_ENUM, "[\"b\",\"", "ab", "a"},
+    {EITHER_ENUM, "[\"a\",\"a\"", ",]", ","},
+    {NUMBERS, "[0.3,0.3", "0,]e", "0"},
+    {NUMBERS, "[0.3,0.30000000000000", "01", ""},
+    {LARGE, "[1", ",]0", ",0"},
+    {LARGE, "[10000000000000000,", "1", "1"},
+    {SMALL_LISTS, "[[true],[],[", "tf]", "f"},
+    {ANY, "[{\"\\u0000\":1},{\"\\u0000\":1", "},2", ",2"},
+    {INTEGERS, "[[9007199254740993],[9007199254740992", "],", "],"},
+    {INTEGERS, "[[9007199254740993],[9007199254740993", "],", ","},
+    {ANY, "[[{\"a\":1,\"b\":[1.5]}],[{\"b\":[1.5],\"a\":1}", ",]", ","},
+};
+
+static void test_next_bytes(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(nexts); i++) {
+        const char *schema = nexts[i].schema;
+        af_error err;
+        af_grammar *g = NULL;
+        af_grammar_state *s = NULL;
+        uint32_t mask[64] = {0};
+        CHECK_OK(
+            af_grammar_open(&g, AF_GRAMMAR_JSON_SCHEMA, schema, strlen(schema), vocab.vocab, &err),
+            err);
+        CHECK_OK(af_grammar_state_new(&s, g, &err), err);
+        bool fits = true;
+        for (const char *c = nexts[i].begin; *c && fits; c++) {
+            fits = af_grammar_state_accept(s, (uint8_t)*c, &err) == AF_OK;
+            CHECK_MSG(fits || !nexts[i].fit[0], "%s: %s", schema, nexts[i].begin);
+        }
+        if (fits)
+            CHECK_OK(af_grammar_state_mask(s, mask, vocab.size, &err), err);
+        for (const char *c = nexts[i].of; *c; c++)
+            CHECK_MSG((mask[*c / 32] >> (*c % 32) & 1) == (strchr(nexts[i].fit, *c) != NULL),
+                      "%s: %s and then %c", schema, nexts[i].begin, *c);
+        af_grammar_state_free(s);
+        af_grammar_close(g);
+    }
+}
+
+static const char *const walked[] = {
+    LISTS,
+    PRICES,
+    KEYS,
+    PAIR,
+    THREE,
+    EITHER,
+    EITHER_ENUM,
+    NUMBERS,
+    LARGE,
+    SMALL_LISTS,
+    ANY,
+    "{" UNIQUE "\"prefixItems\":[{\"enum\":[1,2,3]},{\"enum\":[1,2]},{\"enum\":[2,3]}],"
+    "\"minItems\":3}",
+    "{" UNIQUE "\"items\":{\"type\":\"string\",\"pattern\":\"^[ab]{0,2}$\"},\"minItems\":7}",
+    "{" UNIQUE "\"items\":{\"type\":[\"null\",\"boolean\"]},\"minItems\":3}",
+    "{" UNIQUE "\"items\":{\"type\":\"object\",\"propertyNames\":{\"pattern\":\"^[abc]$\"},"
+    "\"additionalProperties\":{\"enum\":[1,2]}}}",
+    "{" UNIQUE "\"items\":{" UNIQUE "\"items\":{\"enum\":[1,2]},\"minItems\":1}}",
+    "{" UNIQUE "\"items\":{\"enum\":[10000000000000000,1e16,-0.0,0,1e-7,1e300,\"\\u001f\"]}}",
+};
+
+static void test_answers(void **state)
+{
+    (void)state;
+    af_buf text = {0};
+    for (size_t i = 0; i < AF_LEN(walked); i++) {
+        af_error err;
+        af_grammar *g = NULL;
+        uint64_t seed = 77 + i;
+        int ended = 0;
+        CHECK_OK(af_grammar_open(&g, AF_GRAMMAR_JSON_SCHEMA, walked[i], strlen(walked[i]),
+                                 vocab.vocab, &err),
+                 err);
+        for (int k = 0; k < 40; k++) {
+            if (!walk_answer(&vocab, g, &seed, 120, &text))
+                continue;
+            ended++;
+            json_t *v = af_json_load(text.data, text.len,
+                                     JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, NULL);
+            for (size_t a = 0; a < json_array_size(v) && !strstr(walked[i], "anyOf"); a++)
+                for (size_t b = 0; b < a; b++)
+                    CHECK_MSG(!json_equal(json_array_get(v, a), json_array_get(v, b)),
+                              "%s: made '%s'", walked[i], text.data);
+            json_decref(v);
+        }
+        CHECK_MSG(ended > 5, "%s: %d answers ended", walked[i], ended);
+        af_grammar_close(g);
+    }
+    af_buf_clear(&text);
+}
+
+/* Fewer values than items, which is known when the schema is compiled. */
+static void test_no_room(void **state)
+{
+    static const char *const schemas[] = {
+        "{" UNIQUE "\"items\":{\"type\":\"boolean\"},\"minItems\":3}",
+        "{" UNIQUE "\"items\":{\"type\":\"null\"},\"minItems\":2}",
+        "{" UNIQUE "\"items\":{\"enum\":[1,1.0]},\"minItems\":2}",
+        "{" UNIQUE "\"items\":{\"enum\":[[1,{\"a\":2}],[1.0,{\"a\":2.0}]]},\"minItems\":2}",
+        "{" UNIQUE "\"items\":{\"anyOf\":[{\"enum\":[1,2]},{\"enum\":[2,1]}]},\"minItems\":3}",
+        "{" UNIQUE "\"items\":{\"type\":\"integer\",\"minimum\":1,\"maximum\":3},\"minItems\":4}",
+        "{" UNIQUE "\"items\":{\"type\":\"number\",\"minimum\":0,\"exclusiveMaximum\":1,"
+        "\"multipleOf\":0.25},\"minItems\":5}",
+        "{" UNIQUE "\"items\":{\"type\":\"string\",\"pattern\":\"^[ab]{0,2}$\"},\"minItems\":8}",
+        "{" UNIQUE "\"items\":{\"type\":\"string\",\"maxLength\":0},\"minItems\":2}",
+        "{" UNIQUE "\"prefixItems\":[{\"enum\":[1,2]},{\"enum\":[1,2]},{\"enum\":[1,2]}],"
+        "\"minItems\":3}",
+        "{" UNIQUE "\"prefixItems\":[{\"type\":\"string\"}],\"items\":{\"const\":1},"
+        "\"minItems\":3}",
+    };
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(schemas); i++) {
+        af_error err = {0};
+        af_grammar *g = NULL;
+        const af_status st = af_grammar_open(&g, AF_GRAMMAR_JSON_SCHEMA, schemas[i],
+                                             strlen(schemas[i]), vocab.vocab, &err);
+        CHECK_MSG(st == AF_EUSAGE && strstr(err.msg, "no text fits"), "%s: %s", schemas[i],
+                  st ? err.msg : "taken");
+    }
+}
+
+/* Of many values of an enum all but one are used: what is left is found. */
+static void test_last_of_many(void **state)
+{
+    enum { COUNT = 3000 };
+    (void)state;
+    af_error err;
+    af_grammar *g = NULL;
+    af_grammar_state *s = NULL;
+    uint32_t mask[64];
+    json_t *values = json_array();
+    for (int i = 0; i < COUNT; i++)
+        json_array_append_new(values, json_sprintf("%04d", i * 1009 % COUNT));
+    json_t *schema = json_pack("{s:s, s:b, s:{s:o}}", "type", "array", "uniqueItems", 1, "items",
+                               "enum", values);
+    CHECK_OK(walk_schema(&g, &vocab, schema, &err), err);
+    CHECK_OK(af_grammar_state_new(&s, g, &err), err);
+    for (int i = 0; i < COUNT; i++) {
+        const char *one = i < COUNT - 1 ? json_string_value(json_array_get(values, (size_t)i)) : "";
+        char text[16];
+        snprintf(text, sizeof text, "%c\"%s%s", i ? ',' : '[', one, i < COUNT - 1 ? "\"" : "");
+        for (const char *c = text; *c; c++)
+            CHECK_OK(af_grammar_state_accept(s, (uint8_t)*c, &err), err);
+    }
+    const char *last = json_string_value(json_array_get(values, COUNT - 1));
+    for (; *last; last++) {
+        CHECK_OK(af_grammar_state_mask(s, mask, vocab.size, &err), err);
+        for (int c = '0'; c <= '9'; c++)
+            assert_int_equal(mask[c / 32] >> (c % 32) & 1, c == *last);
+        CHECK_OK(af_grammar_state_accept(s, (uint8_t)*last, &err), err);
+    }
+    af_grammar_state_free(s);
+    af_grammar_close(g);
+    json_decref(schema);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_next_bytes),
+        cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_no_room),
+        cmocka_unit_test(test_last_of_many),
+    };
+    walk_open(&vocab);
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    walk_close(&vocab);
+    return failed;
+}
