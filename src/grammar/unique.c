@@ -324,9 +324,25 @@ static bool needs_look(af_unique *u, const af_automaton *a, uint32_t known)
     return false;
 }
 
+static bool is_tight(const af_unique *u)
+{
+    for (uint32_t k = u->now.frame; k; k = u->frame[k].up)
+        if (u->frame[k].tight)
+            return true;
+    return false;
+}
+
+/* Has an item of a tight array begun that takes nothing that others need? */
+static bool is_free(af_unique *u, const af_automaton *a)
+{
+    return is_tight(u) && u->now.text > u->frame[u->now.frame].at && !needs_look(u, a, UINT32_MAX);
+}
+
 /* Can what is here go on without an item or key that was there, in a tight array to its end? Bytes
  * that no earlier item has here say so; only where there are none are those looked at that one
- * has. What closes comes first: it is the shortest way. */
+ * has. What closes comes first: it is the shortest way. After an item that takes nothing that
+ * others need the rest is the same for all such items: one that fails is enough. What takes too
+ * long is possible, but in a tight array it is not: there a way was found that is shorter. */
 static af_status is_possible(af_unique *u, af_automaton *a, uint32_t config, int depth, bool *yes,
                              af_error *err)
 {
@@ -334,7 +350,12 @@ static af_status is_possible(af_unique *u, af_automaton *a, uint32_t config, int
     enum { CLOSING = sizeof closing - 1 };
     af_status st = AF_OK;
     const af_unique_place was = u->now;
-    *yes = depth == LOOK_MAX || (u->looked += WORK_PER_PLACE) > LOOK_WORK || !needs_look(u, a, 0);
+    const bool over = depth == LOOK_MAX || (u->looked += WORK_PER_PLACE) > LOOK_WORK;
+    *yes = over ? !is_tight(u) : !needs_look(u, a, 0);
+    if (over || *yes)
+        return AF_OK;
+    const bool own = is_free(u, a);
+    bool failed = false; /* a way after an item that is free */
     for (int deeper = 0; deeper < 2; deeper++)
         for (int i = 0; i < CLOSING + AF_RTN_SPECIAL && !*yes; i++) {
             const int b = i < CLOSING ? closing[i] : i - CLOSING;
@@ -343,10 +364,14 @@ static af_status is_possible(af_unique *u, af_automaton *a, uint32_t config, int
                 (was.string ? depth && was.escape == 1 && b == '/' : is_blank((uint8_t)b)))
                 continue; /* what can be written without */
             AF_TRY(step(u, a, &next, (uint8_t)b, err));
-            if (next != AF_CONFIG_DEAD && !deeper)
+            const bool goes_on = next != AF_CONFIG_DEAD && u->now.frame == was.frame &&
+                                 was.text > u->frame[was.frame].at && is_free(u, a);
+            if (next != AF_CONFIG_DEAD && !deeper) {
                 *yes = !needs_look(u, a, 0);
-            else if (next != AF_CONFIG_DEAD)
+            } else if (next != AF_CONFIG_DEAD && !(failed && goes_on)) {
                 AF_TRY(is_possible(u, a, next, depth + 1, yes, err));
+                failed |= own || goes_on;
+            }
             u->now = was;
         }
 done:

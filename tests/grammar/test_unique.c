@@ -111,6 +111,11 @@ static const char *const walked[] = {
     "{" UNIQUE "\"items\":{\"type\":\"object\",\"propertyNames\":{\"pattern\":\"^[abc]$\"},"
     "\"additionalProperties\":{\"enum\":[1,2]}}}",
     "{" UNIQUE "\"items\":{" UNIQUE "\"items\":{\"enum\":[1,2]},\"minItems\":1}}",
+    "{" UNIQUE "\"items\":{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"boolean\"},\"b\":{"
+    "\"const\":0}},\"required\":[\"a\"]},\"minItems\":4}",
+    /* the second item may be any integer, and the third takes 1 */
+    "{" UNIQUE "\"prefixItems\":[{\"type\":\"integer\",\"minimum\":0,\"maximum\":2},{\"type\":"
+    "\"integer\"}],\"items\":{\"const\":1},\"minItems\":3}",
     "{" UNIQUE "\"items\":{\"enum\":[10000000000000000,1e16,-0.0,0,1e-7,1e300,\"\\u001f\"]}}",
 };
 
@@ -162,6 +167,12 @@ static void test_no_room(void **state)
         "\"minItems\":3}",
         "{" UNIQUE "\"prefixItems\":[{\"type\":\"string\"}],\"items\":{\"const\":1},"
         "\"minItems\":3}",
+        "{" UNIQUE "\"items\":{\"type\":\"array\",\"items\":{\"type\":\"boolean\"},\"maxItems\":1},"
+        "\"minItems\":4}",
+        "{" UNIQUE "\"items\":{" UNIQUE
+        "\"items\":{\"enum\":[1,2]},\"minItems\":1},\"minItems\":5}",
+        "{" UNIQUE "\"items\":{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"boolean\"},"
+        "\"b\":{\"const\":0}},\"required\":[\"a\"]},\"minItems\":5}",
     };
     (void)state;
     for (size_t i = 0; i < AF_LEN(schemas); i++) {
