@@ -3,7 +3,7 @@
 
 enum {
     LOOK_MAX = 1024,     /* bytes to look ahead: what is longer is taken for possible */
-    LOOK_WORK = 1 << 21, /* and what takes more comparisons */
+    LOOK_WORK = 1 << 23, /* and what takes more comparisons */
     WORK_PER_PLACE = 256,
 };
 
@@ -355,25 +355,33 @@ static af_status is_possible(af_unique *u, af_automaton *a, uint32_t config, int
     if (over || *yes)
         return AF_OK;
     const bool own = is_free(u, a);
-    bool failed = false; /* a way after an item that is free */
-    for (int deeper = 0; deeper < 2; deeper++)
-        for (int i = 0; i < CLOSING + AF_RTN_SPECIAL && !*yes; i++) {
-            const int b = i < CLOSING ? closing[i] : i - CLOSING;
-            uint32_t next = config;
-            if ((i >= CLOSING && memchr(closing, b, CLOSING)) ||
-                (was.string ? depth && was.escape == 1 && b == '/' : is_blank((uint8_t)b)))
-                continue; /* what can be written without */
-            AF_TRY(step(u, a, &next, (uint8_t)b, err));
-            const bool goes_on = next != AF_CONFIG_DEAD && u->now.frame == was.frame &&
-                                 was.text > u->frame[was.frame].at && is_free(u, a);
-            if (next != AF_CONFIG_DEAD && !deeper) {
-                *yes = !needs_look(u, a, 0);
-            } else if (next != AF_CONFIG_DEAD && !(failed && goes_on)) {
-                AF_TRY(is_possible(u, a, next, depth + 1, yes, err));
-                failed |= own || goes_on;
-            }
-            u->now = was;
+    bool failed = false;          /* a way after an item that is free */
+    uint8_t live[AF_RTN_SPECIAL]; /* the bytes that can follow */
+    int lives = 0;
+    for (int i = 0; i < CLOSING + AF_RTN_SPECIAL && !*yes; i++) {
+        const int b = i < CLOSING ? closing[i] : i - CLOSING;
+        uint32_t next = config;
+        if ((i >= CLOSING && memchr(closing, b, CLOSING)) ||
+            (was.string ? depth && was.escape == 1 && b == '/' : is_blank((uint8_t)b)))
+            continue; /* what can be written without */
+        AF_TRY(step(u, a, &next, (uint8_t)b, err));
+        if (next != AF_CONFIG_DEAD) {
+            live[lives++] = (uint8_t)b;
+            *yes = !needs_look(u, a, 0);
         }
+        u->now = was;
+    }
+    for (int i = 0; i < lives && !*yes; i++) {
+        uint32_t next = config;
+        AF_TRY(step(u, a, &next, live[i], err));
+        const bool goes_on =
+            u->now.frame == was.frame && was.text > u->frame[was.frame].at && is_free(u, a);
+        if (!failed || !goes_on) {
+            AF_TRY(is_possible(u, a, next, depth + 1, yes, err));
+            failed |= own || goes_on;
+        }
+        u->now = was;
+    }
 done:
     u->now = was;
     return st;
