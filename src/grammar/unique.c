@@ -324,6 +324,21 @@ static bool needs_look(af_unique *u, const af_automaton *a, uint32_t known)
     return false;
 }
 
+/* A byte that what follows can be written without: blanks, and in an escape that began `depth`
+ * bytes ago at most those of characters that have no other spelling. */
+static bool is_needless(const af_unique_place *p, int depth, int b)
+{
+    if (!p->string)
+        return is_blank((uint8_t)b);
+    if (p->escape == 0 || depth < p->escape)
+        return false;
+    if (p->escape == 1)
+        return b == '/';
+    if (p->escape < 5) /* \u00 and then 0 or 1 */
+        return b > (p->escape == 4 ? '1' : '0');
+    return b >= 'A' && b <= 'F';
+}
+
 static bool is_tight(const af_unique *u)
 {
     for (uint32_t k = u->now.frame; k; k = u->frame[k].up)
@@ -361,9 +376,8 @@ static af_status is_possible(af_unique *u, af_automaton *a, uint32_t config, int
     for (int i = 0; i < CLOSING + AF_RTN_SPECIAL && !*yes; i++) {
         const int b = i < CLOSING ? closing[i] : i - CLOSING;
         uint32_t next = config;
-        if ((i >= CLOSING && memchr(closing, b, CLOSING)) ||
-            (was.string ? depth && was.escape == 1 && b == '/' : is_blank((uint8_t)b)))
-            continue; /* what can be written without */
+        if ((i >= CLOSING && memchr(closing, b, CLOSING)) || is_needless(&was, depth, b))
+            continue;
         AF_TRY(step(u, a, &next, (uint8_t)b, err));
         if (next != AF_CONFIG_DEAD) {
             live[lives++] = (uint8_t)b;
