@@ -82,8 +82,8 @@ done:
     return st;
 }
 
-/* Is all of a part listed? Else that is said of the whole, which has many values with many of a
- * part that can be there. */
+/* Is all of a part listed? If not, neither is the whole: it has many values where a part has that
+ * can be there. */
 static bool is_listed(const af_value_set *part, af_value_set *to, bool there)
 {
     if (!part->many && !part->unknown && !part->lists)

@@ -35,7 +35,7 @@ static uint64_t skip_value(const char *s, uint64_t at)
     return at;
 }
 
-/* Compares the texts of two values, and moves behind them. */
+/* Compares the texts of two values, and moves to their ends. */
 static af_unique_match compare_texts(pair *c)
 {
     const uint64_t n = skip_value(c->t_text, c->t) - c->t, m = AF_MIN(n, c->end - c->p);
@@ -75,7 +75,7 @@ static af_unique_match compare_lists(pair *c, int depth)
     }
 }
 
-/* Moves t from a member of an object to the value of the key at p, and p behind the key: from the
+/* Moves t from a member of an object to the value of the key at p, and p past the key: from the
  * next member on, as properties mostly come in one order, then from the first. */
 static af_unique_match find_key(pair *c, uint64_t first)
 {

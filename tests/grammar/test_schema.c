@@ -297,26 +297,6 @@ static void test_masks_of_unique(void **state)
     af_grammar_close(g);
 }
 
-/* Items of any kind: 1 is 1.0, and properties may have another order. */
-static void test_unique_of_any(void **state)
-{
-    (void)state;
-    static const char schema[] = "{\"type\":\"array\",\"uniqueItems\":true}";
-    static const char *const good[] = {"[[1],[1,2],[2]]", "[{\"a\":1},{\"a\":[1]},1,[]]"},
-                             *const bad[] = {"[[1],[1.0]]", "[[[2]],[[2],3],[[2e0]]]",
-                                             "[{\"a\":1,\"b\":2},{\"b\":2.0,\"a\":1}]"};
-    af_error err;
-    af_grammar *g = NULL;
-    CHECK_OK(
-        af_grammar_open(&g, AF_GRAMMAR_JSON_SCHEMA, schema, sizeof schema - 1, vocab.vocab, &err),
-        err);
-    for (size_t i = 0; i < AF_LEN(good); i++)
-        CHECK_MSG(fits(g, good[i]), "%s", good[i]);
-    for (size_t i = 0; i < AF_LEN(bad); i++)
-        CHECK_MSG(!fits(g, bad[i]), "%s", bad[i]);
-    af_grammar_close(g);
-}
-
 static void test_json_object(void **state)
 {
     (void)state;
@@ -340,7 +320,6 @@ int main(void)
         cmocka_unit_test(test_many),
         cmocka_unit_test(test_masks_of_long_strings),
         cmocka_unit_test(test_masks_of_unique),
-        cmocka_unit_test(test_unique_of_any),
     };
     char path[4096];
     af_error err;

@@ -95,8 +95,8 @@ static json_t *read_quoted(span t, uint64_t *end)
     return call;
 }
 
-/* A call at the beginning of t, which ends at *end. What cannot be read goes on to the end as a
- * text, which is refused as a call. */
+/* A call at the beginning of t, which ends at *end. One that cannot be read is all of t, as a text,
+ * which is refused as a call. */
 static json_t *read_call(span t, uint64_t *end)
 {
     af_buf literal = {0};
