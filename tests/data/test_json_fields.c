@@ -33,11 +33,24 @@ static af_status preview(data_case *c, const char *record, const char *keys)
     return case_preview(c);
 }
 
+typedef struct text_case {
+    const char *record, *text;
+} text_case;
+
+/* Records and the texts that they become, without a word of warning. */
+static void check_texts(data_case *c, const text_case *cases, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        CHECK_OK(preview(c, cases[i].record, ""), c->err);
+        const json_t *row = json_array_get(c->rows, 0);
+        assert_string_equal(json_string_value(json_object_get(row, "text")), cases[i].text);
+        assert_int_equal(c->log.len, 0);
+    }
+}
+
 static void test_records_of_public_datasets(void **state)
 {
-    static const struct {
-        const char *record, *text;
-    } cases[] = {
+    static const text_case cases[] = {
         {"{\"messages\": \"[{\\\"role\\\": \\\"user\\\", \\\"content\\\": \\\"Q\\\"}, "
          "{\\\"role\\\": "
          "\\\"assistant\\\", \\\"content\\\": \\\"A\\\"}]\"}",
@@ -104,12 +117,7 @@ static void test_records_of_public_datasets(void **state)
     data_case c;
     (void)state;
     case_open(&c);
-    for (size_t i = 0; i < AF_LEN(cases); i++) {
-        CHECK_OK(preview(&c, cases[i].record, ""), c.err);
-        const json_t *row = json_array_get(c.rows, 0);
-        assert_string_equal(json_string_value(json_object_get(row, "text")), cases[i].text);
-        assert_int_equal(c.log.len, 0);
-    }
+    check_texts(&c, cases, AF_LEN(cases));
     CHECK_OK(preview(&c,
                      "{\"input\": {\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}], "
                      "\"tools\": [{\"function\": {\"name\": \"f\"}}]}, \"preferred_output\": "
@@ -136,9 +144,7 @@ static void test_records_of_public_datasets(void **state)
 /* Fields of their own for calls and answers. */
 static void test_records_with_fields_of_their_own(void **state)
 {
-    static const struct {
-        const char *record, *text;
-    } cases[] = {
+    static const text_case cases[] = {
         {XLAM("\"[{\\\"name\\\": \\\"f\\\", \\\"arguments\\\": {\\\"a\\\": 1}}, {\\\"name\\\": "
               "\\\"f\\\", \\\"arguments\\\": {\\\"a\\\": 2}}]\""),
          "(f)" U("Q") A("!9f1!9f2")},
@@ -163,12 +169,7 @@ static void test_records_with_fields_of_their_own(void **state)
     data_case c;
     (void)state;
     case_open(&c);
-    for (size_t i = 0; i < AF_LEN(cases); i++) {
-        CHECK_OK(preview(&c, cases[i].record, ""), c.err);
-        const json_t *row = json_array_get(c.rows, 0);
-        assert_string_equal(json_string_value(json_object_get(row, "text")), cases[i].text);
-        assert_int_equal(c.log.len, 0);
-    }
+    check_texts(&c, cases, AF_LEN(cases));
     case_refused(&c, preview(&c, XLAM("\"f(a=1)\""), ""),
                  "d.jsonl:1: message 2: \"content\" of a function_call is not a JSON object");
     case_refused(&c, preview(&c, "{\"tools\": [\"{\"], \"messages\": [" TURN("user", "Q") "]}", ""),
@@ -243,9 +244,7 @@ static const char gemini[] =
 /* Glaive: what the system says besides the functions, and text after and between calls. */
 static void test_text_next_to_calls(void **state)
 {
-    static const struct {
-        const char *record, *text;
-    } cases[] = {
+    static const text_case cases[] = {
         {GLAIVE("SYSTEM: You are a pirate named Joe. Never say no. You have access to the "
                 "following functions -" FUNCTIONS,
                 ASKS "A"),
@@ -284,12 +283,7 @@ static void test_text_next_to_calls(void **state)
     data_case c;
     (void)state;
     case_open(&c);
-    for (size_t i = 0; i < AF_LEN(cases); i++) {
-        CHECK_OK(preview(&c, cases[i].record, ""), c.err);
-        const json_t *row = json_array_get(c.rows, 0);
-        assert_string_equal(json_string_value(json_object_get(row, "text")), cases[i].text);
-        assert_int_equal(c.log.len, 0);
-    }
+    check_texts(&c, cases, AF_LEN(cases));
     for (size_t i = 0; i < AF_LEN(bad); i++) {
         char record[600];
         snprintf(record, sizeof record, GLAIVE("SYSTEM:" FUNCTIONS, "%s"), bad[i].chat);

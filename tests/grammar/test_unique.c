@@ -2,6 +2,8 @@
  * (a mask is never empty), and what no array could fill. */
 #include "grammar_walk.h"
 
+#include "grammar/unique.h"
+
 static walk_vocab vocab;
 
 #define UNIQUE "\"type\":\"array\",\"uniqueItems\":true,"
@@ -42,8 +44,9 @@ static const struct {
     {PRICES, "[{\"price\":1.5},{\"price\":1.5", "05}", "5"},
     {KEYS, "[{\"a\":1,\"b\":1},{\"b\":1", ",}", "}"}, /* another order is the same object */
     {KEYS, "[{\"a\":1},{\"a\":1", ",}", ","},
-    {KEYS, "[{\"a\":1},{\"a\":1,\"", "ab", "b"}, /* a key comes once */
-    {PAIR, "[", "12", "2"},                      /* 1 is needed later */
+    {KEYS, "[{\"a\":1,\"b\":1},{\"a\":1", ",}", "}"}, /* it has one property less */
+    {KEYS, "[{\"a\":1},{\"a\":1,\"", "ab", "b"},      /* a key comes once */
+    {PAIR, "[", "12", "2"},                           /* 1 is needed later */
     {THREE, "[\"", "a\"b", "ab"},
     {THREE, "[\"a", "\"b", "b"},
     {THREE, "[\"", "\"", ""},
@@ -222,12 +225,34 @@ static void test_last_of_many(void **state)
     json_decref(schema);
 }
 
+/* Values of which the second may be cut off: properties in any order, and as many. */
+static void test_compare(void **state)
+{
+    static const struct {
+        const char *whole, *part;
+        af_unique_match want;
+    } pairs[] = {
+        {"{\"a\":1,\"b\":2},", "{\"b\":2,\"a\":1}", AF_UNIQUE_SAME},
+        {"{\"a\":1,\"b\":2},", "{\"b\":2,", AF_UNIQUE_PART},
+        {"{\"a\":1,\"b\":2},", "{\"b\":2}", AF_UNIQUE_OTHER},
+        {"{\"a\":1},", "{\"a\":1,\"b\":2}", AF_UNIQUE_OTHER},
+        {"[{\"a\":[1,2]}],", "[{\"a\":[1", AF_UNIQUE_PART},
+        {"[1,2],", "[1]", AF_UNIQUE_OTHER},
+        {"12,", "1", AF_UNIQUE_PART},
+        {"12,", "123", AF_UNIQUE_OTHER},
+    };
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(pairs); i++)
+        CHECK_MSG(af_unique_compare(pairs[i].whole, pairs[i].part, strlen(pairs[i].part)) ==
+                      pairs[i].want,
+                  "%s and %s", pairs[i].whole, pairs[i].part);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_next_bytes),
-        cmocka_unit_test(test_answers),
-        cmocka_unit_test(test_no_room),
+        cmocka_unit_test(test_compare),      cmocka_unit_test(test_next_bytes),
+        cmocka_unit_test(test_answers),      cmocka_unit_test(test_no_room),
         cmocka_unit_test(test_last_of_many),
     };
     walk_open(&vocab);

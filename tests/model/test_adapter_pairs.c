@@ -35,6 +35,8 @@ static const pair_case cases[] = {
     {"LoKr, W1 whole", "LOKR", 6, {2, 0, 2}, {20, 6, 36}},
     {"LoKr, W1 wider than a panel", "LOKR", 6, {20, 6, 36}, {2, 0, 2}},
     {"LoKr of whole matrices", "LOKR", 5, {4, 0, 9}, {10, 0, 8}},
+    {"LoKr, whole W1 wider than a panel", "LOKR", 5, {20, 0, 36}, {2, 0, 2}},
+    {"LoKr, whole W2 wider than a panel", "LOKR", 5, {4, 0, 2}, {10, 0, 36}},
     {"LoKr of one value", "LOKR", 2, {1, 0, 1}, {OUT, 2, IN}},
 };
 
