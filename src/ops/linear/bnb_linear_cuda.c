@@ -308,8 +308,9 @@ static int64_t few90_shared(few90_plan p, int64_t tokens, int64_t I)
     return SM90_PAIRS + floats * (int64_t)sizeof(float) + tokens * (I / SEGMENT * FEW90_X + 16);
 }
 
-/* As many rows for every multiprocessor; the least of what its warps take in turn, of which fewer
- * than FEW90_BUSY do not keep it busy. A unit of a warp costs four. */
+/* As many rows for every multiprocessor. What takes longer counts: the turns of one warp, as fewer
+ * than FEW90_BUSY warps do not keep a multiprocessor busy, or the work of all. The end of a tile's
+ * row costs half a unit. Of plans that take as long, the one with the fewest warps. */
 static few90_plan few90_plan_of(const af_cuda *cu, const af_linear_group *g, int64_t tokens)
 {
     few90_plan best = {0};
@@ -319,8 +320,10 @@ static few90_plan few90_plan_of(const af_cuda *cu, const af_linear_group *g, int
     for (int split = 1; split <= FEW90_WARPS && split <= units; split++)
         for (int groups = 1; groups * split <= FEW90_WARPS && groups <= tiles; groups++) {
             const few90_plan p = {(int)rows, groups * split, split};
-            const int64_t turns = (tiles + groups - 1) / groups * ((units + split - 1) / split);
-            const int64_t cost = turns * AF_MAX(p.warps, FEW90_BUSY) * 4 + p.warps;
+            const int64_t each = (units + split - 1) / split;
+            const int64_t turns = (tiles + groups - 1) / groups * (2 * each + 1);
+            const int64_t all = tiles * (2 * units + split);
+            const int64_t cost = AF_MAX(turns * FEW90_BUSY, all) * FEW90_WARPS + p.warps;
             if (few90_shared(p, tokens, g->I) <= cu->smem_max && cost < least) {
                 least = cost;
                 best = p;
