@@ -68,11 +68,9 @@ static void processor(af_finding *out, int *n)
         model, af_cpu_isa());
     add(out, n, "threads", AF_FINDING_GOOD, "%d of this process, %ld cores on line", af_cpu_count(),
         sysconf(_SC_NPROCESSORS_ONLN));
-    const bool bf16 = af_cpu_has_bf16() || af_cpu_has_amx();
-    add(out, n, "bf16 matrix unit", bf16 ? AF_FINDING_GOOD : AF_FINDING_ABSENT, "%s",
-        af_cpu_has_amx()    ? "AMX tiles"
-        : af_cpu_has_bf16() ? "BFMMLA"
-                            : "none: bf16 runs at the speed of f32 on the CPU");
+    const char *unit = af_cpu_bf16_unit();
+    add(out, n, "bf16 matrix unit", unit ? AF_FINDING_GOOD : AF_FINDING_ABSENT, "%s",
+        unit ? unit : "none: bf16 runs at the speed of f32 on the CPU");
     const double total = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     af_device *cpu = NULL;
     double free_bytes = 0;

@@ -40,15 +40,35 @@ bool af_cpu_has_avx_vnni(void)
 #endif
 }
 
+#if defined(__x86_64__)
+static bool has_avx512_bf16(void)
+{
+    enum { AVX512_BF16 = 1 << 5 };
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & AVX512_BF16);
+}
+#endif
+
+bool af_cpu_has_fast_bf16_pairs(void)
+{
+#if defined(__x86_64__)
+    unsigned a, b, c, d;
+    return __get_cpuid(0, &a, &b, &c, &d) && b == signature_AMD_ebx && c == signature_AMD_ecx &&
+           d == signature_AMD_edx && has_avx512_bf16();
+#else
+    return false;
+#endif
+}
+
 bool af_cpu_has_amx(void)
 {
 #if defined(__x86_64__)
-    enum { AVX512_BF16 = 1 << 5, AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24 };
+    enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24 };
     enum { REQUEST = 0x1023, TILE_DATA = 18 };
     unsigned a, b, c, d;
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & AMX_BF16) || !(d & AMX_TILE))
         return false;
-    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a & AVX512_BF16))
+    if (!has_avx512_bf16())
         return false;
     return syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0; /* the kernel grants it per process */
 #else
@@ -58,10 +78,11 @@ bool af_cpu_has_amx(void)
 
 #if defined(__x86_64__)
 extern const af_fast af_fast_table_sse2, af_fast_table_avx2, af_fast_table_avx2vnni,
-    af_fast_table_avx512, af_fast_table_avx512vnni, af_fast_table_amx;
-static const af_fast *const tables[] = {&af_fast_table_amx,    &af_fast_table_avx512vnni,
-                                        &af_fast_table_avx512, &af_fast_table_avx2vnni,
-                                        &af_fast_table_avx2,   &af_fast_table_sse2};
+    af_fast_table_avx512, af_fast_table_avx512vnni, af_fast_table_avx512bf16, af_fast_table_amx;
+static const af_fast *const tables[] = {&af_fast_table_amx,        &af_fast_table_avx512bf16,
+                                        &af_fast_table_avx512vnni, &af_fast_table_avx512,
+                                        &af_fast_table_avx2vnni,   &af_fast_table_avx2,
+                                        &af_fast_table_sse2};
 #elif defined(__aarch64__)
 extern const af_fast af_fast_table_neon, af_fast_table_neondot, af_fast_table_neonbf16;
 static const af_fast *const tables[] = {&af_fast_table_neonbf16, &af_fast_table_neondot,

@@ -9,11 +9,17 @@ static const struct {
     const char *isa;
     const af_gemm_machine *m;
 } machines[] = {
-    {"portable", &af_gemm_machine_portable}, {"sse2", &af_gemm_machine_sse2},
-    {"avx2", &af_gemm_machine_avx2},         {"avx512", &af_gemm_machine_avx512},
-    {"amx", &af_gemm_machine_amx},           {"neon", &af_gemm_machine_neon},
-    {"avx2vnni", &af_gemm_machine_avx2vnni}, {"avx512vnni", &af_gemm_machine_avx512vnni},
-    {"neondot", &af_gemm_machine_neondot},   {"neonbf16", &af_gemm_machine_neonbf16},
+    {"portable", &af_gemm_machine_portable},
+    {"sse2", &af_gemm_machine_sse2},
+    {"avx2", &af_gemm_machine_avx2},
+    {"avx512", &af_gemm_machine_avx512},
+    {"amx", &af_gemm_machine_amx},
+    {"neon", &af_gemm_machine_neon},
+    {"avx2vnni", &af_gemm_machine_avx2vnni},
+    {"avx512vnni", &af_gemm_machine_avx512vnni},
+    {"neondot", &af_gemm_machine_neondot},
+    {"neonbf16", &af_gemm_machine_neonbf16},
+    {"avx512bf16", &af_gemm_machine_avx512bf16},
 };
 
 typedef struct plan_case {
@@ -65,7 +71,7 @@ static int64_t panel_bytes(const af_gemm_plan *p, const af_gemm *g, const af_gem
 {
     const int64_t k = AF_MIN(p->total, p->group * p->kc), size = af_value_bytes(p->kind),
                   a = p->own_rows ? 0 : AF_MIN(p->packed_k, k) * size * af_planes_a(p->kind),
-                  edge = af_gemm_packs_edge(p) ? p->kc * m->tile[p->kind].mr * size : 0;
+                  edge = af_gemm_packs_edge(p, m) ? p->kc * m->tile[p->kind].mr * size : 0;
     return p->mc * a + p->nc * k * size * af_planes_b(p->kind, &g->b) + edge;
 }
 
@@ -213,6 +219,32 @@ static void test_f32_rows_in_place(void **state)
     }
 }
 
+/* So are bf16 rows by the tiles of pairs, if they begin with a pair; a last part of a tile, too. */
+static void test_bf16_rows_in_place(void **state)
+{
+    (void)state;
+    const af_gemm_machine *m = &af_gemm_machine_avx512bf16;
+    const struct {
+        int64_t M, K, ld;
+        bool trans, in_place;
+    } rows[] = {{1024, 576, 576, false, true},
+                {1021, 576, 578, false, true},
+                {1024, 576, 577, false, false},
+                {1024, 572, 576, false, false},
+                {1024, 576, AF_GEMM_NEAR + 2, false, false},
+                {1024, 576, 1024, true, false}};
+    for (size_t i = 0; i < AF_LEN(rows); i++) {
+        af_gemm g = gemm_of(&(plan_case){"", rows[i].M, 1536, rows[i].K, AF_DTYPE_BF16,
+                                         AF_DTYPE_BF16, AF_DTYPE_BF16, rows[i].trans, true});
+        g.a.ld = rows[i].ld;
+        const af_gemm_plan p = af_gemm_plan_make(&g, 2, m);
+        assert_int_equal(p.kind, AF_GEMM_BF16);
+        CHECK_MSG((p.packed_k == 0) == rows[i].in_place, "%d: %d k's packed", (int)i,
+                  (int)p.packed_k);
+        assert_false(af_gemm_packs_edge(&p, m) || p.own_rows);
+    }
+}
+
 /* Rows are split into planes by all threads together, but not once for each block of the head. */
 static void test_what_is_split_into_planes_once(void **state)
 {
@@ -266,6 +298,7 @@ int main(void)
         cmocka_unit_test(test_kernels_by_type_shape_and_threads),
         cmocka_unit_test(test_what_amx_packs),
         cmocka_unit_test(test_f32_rows_in_place),
+        cmocka_unit_test(test_bf16_rows_in_place),
         cmocka_unit_test(test_what_is_split_into_planes_once),
         cmocka_unit_test(test_terms_and_packed_panels),
     };

@@ -93,11 +93,9 @@ extern const af_cpu_family *const af_cpu_families[AF_CPU_FAMILIES];
 /* Names the instruction set the fast versions use: "neon+bf16", "avx512", "none". */
 const char *af_cpu_isa(void);
 
-/* True when the machine has the bf16 matrix instructions of Armv8.6. */
-bool af_cpu_has_bf16(void);
+/* What multiplies bf16 faster than f32 there: "AMX tiles", or NULL. */
+const char *af_cpu_bf16_unit(void);
 
-/* True when the machine has AMX tiles for bf16 and the system lets this process use them (asks). */
-bool af_cpu_has_amx(void);
 /* Opens the CPU as a device (af_device_open does this for "cpu"). */
 AF_CHECKED af_status af_cpu_open(af_device **out, int threads, af_error *err);
 

@@ -6,7 +6,7 @@
 #include "cpu/gemm/gemm_plan.h"
 #include "cpu/isa/isa.h"
 
-enum { NR = VL * NV, KR = 4, AF_LINE = 64 };
+enum { NR = VL * NV, KR = 4, AF_LINE = 64 }; /* KR: 32-bit units of k at once */
 enum {
     AF_GEMM_SEGMENTS = 2 * (1 + AF_GEMM_TERMS), /* at most this many per step */
     AF_GEMM_TILE = 1024,                        /* sums of the largest tile */
@@ -32,7 +32,7 @@ typedef struct af_panels {
  * row), else they are the k's. buf: the machine's pack_floats of scratch. */
 typedef void af_gemm_pack(const af_panels *p, const af_operand *o, bool along, int64_t line,
                           int64_t lines, int64_t k0, int64_t kc, float *buf);
-af_gemm_pack AF_ISA_NAME(af_pack_f32);
+af_gemm_pack AF_ISA_NAME(af_pack_f32), AF_ISA_NAME(af_pack_pairs);
 /* Rounds to nearest even. */
 void AF_ISA_NAME(af_bf16_down)(uint16_t *dst, const float *src, int64_t n);
 /* Stored row `r`, columns [from, from+n): as f32, the matrix itself or buf; as bf16, the matrix
@@ -116,14 +116,14 @@ typedef struct af_tile_bf16 {
 } af_tile_bf16;
 typedef void af_gemm_tile_fn(int64_t kc, const void *a, const void *b, float *c, int64_t ldc,
                              af_tile_mode mode, const af_tile_bf16 *rounded);
-/* kc terms of a sum: a panel of A, or (ld > 0) f32 rows where they lie, and a panel of B. */
+/* kc terms of a sum: a panel of A, or (ld > 0) rows where they lie, and a panel of B. */
 typedef struct af_tile_part {
     int64_t kc;
     const void *a;
     int64_t ld;
     const void *b;
 } af_tile_part;
-/* All parts of an f32 sum at once. Where `rows` is less than mr, no other rows are read or written.
+/* All parts of a sum at once. Where `rows` is less than mr, no other rows are read or written.
  * next: what to fetch for later tiles, as far as the tile does. */
 typedef void af_gemm_parts_fn(const af_tile_part *part, int parts, int64_t rows, float *c,
                               int64_t ldc, af_tile_mode mode, af_prefetch *next);

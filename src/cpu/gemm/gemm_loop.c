@@ -222,7 +222,7 @@ static int parts_of(const af_gemm_job *j, const af_gemm_step *s, int64_t i, int6
         p->a = s->a + (i * s->depth_a + x->at_a * j->kernel->mr) * size;
         if (x->in_place) {
             assert(x->a->ld > 0); /* 0 is a panel */
-            p->a = (const float *)x->a->data + (j->m + i) * x->a->ld + x->k;
+            p->a = (const uint8_t *)x->a->data + ((j->m + i) * x->a->ld + x->k) * size;
             p->ld = x->a->ld;
         }
         while (q < s->segments && in_panels(x) && in_panels(&s->segment[q]))
@@ -359,7 +359,7 @@ static af_gemm_job begin(const af_gemm *g, int threads, void *work)
            j.kernel->kr == machine->tile[j.plan.kind].kr);
     j.thread_memory = j.memory + af_gemm_panel_bytes(machine, threads);
     j.scratch = (float *)af_gemm_own(&j, threads);
-    if (af_gemm_packs_edge(&j.plan)) {
+    if (af_gemm_packs_edge(&j.plan, machine)) {
         assert(j.plan.group == 1); /* one buffer for the edge rows of a step */
         j.edge = j.memory;
         j.memory += j.plan.kc * j.kernel->mr * af_value_bytes(j.plan.kind);

@@ -5,8 +5,6 @@
  * weight of a block type, which is decoded here. */
 #include "cpu/gemm/gemm_job.h"
 
-typedef float v4 __attribute__((vector_size(16), aligned(4), may_alias));
-
 void AF_ISA_NAME(af_bf16_down)(uint16_t *restrict dst, const float *restrict src, int64_t n)
 {
     for (int64_t i = af_bf16_vecs(dst, src, n); i < n; i++)
@@ -45,6 +43,9 @@ const uint16_t *AF_ISA_NAME(af_stored_row_bf16)(const af_operand *o, bool residu
     return half;
 }
 
+#ifndef AF_OWN_COLUMNS
+typedef float v4 __attribute__((vector_size(16), aligned(4), may_alias));
+
 /* Four rows of n values become columns i .. i+3 of p [n][width]. */
 static void transpose4(float *restrict p, int width, const float *const s[4], int64_t n)
 {
@@ -66,49 +67,13 @@ static void transpose4(float *restrict p, int width, const float *const s[4], in
             p[i] = s[i][k];
 }
 
-typedef float v8 __attribute__((vector_size(32), aligned(4), may_alias));
-
-/* Eight rows of eight values become columns of p [8][width]. */
-AF_INLINE void transpose8x8(float *restrict p, int width, const float *const s[8], int64_t k)
+/* `lines` rows of n values become columns of p [n][width]. */
+static void af_columns(float *restrict p, int width, const float *const *s, int lines, int64_t n)
 {
-    v8 r[8], t[8];
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++)
-        r[i] = *(const v8 *)(s[i] + k);
-#pragma GCC unroll 4
-    for (int i = 0; i < 8; i += 2) { /* pairs of rows, in both halves */
-        t[i] = __builtin_shufflevector(r[i], r[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
-        t[i + 1] = __builtin_shufflevector(r[i], r[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
-    }
-#pragma GCC unroll 2
-    for (int i = 0; i < 8; i += 4) /* fours: columns 0 and 4, 1 and 5, ... */
-#pragma GCC unroll 2
-        for (int j = 0; j < 2; j++) {
-            r[i + 2 * j] =
-                __builtin_shufflevector(t[i + j], t[i + 2 + j], 0, 1, 8, 9, 4, 5, 12, 13);
-            r[i + 2 * j + 1] =
-                __builtin_shufflevector(t[i + j], t[i + 2 + j], 2, 3, 10, 11, 6, 7, 14, 15);
-        }
-#pragma GCC unroll 4
-    for (int c = 0; c < 4; c++) {
-        *(v8 *)(p + c * width) = __builtin_shufflevector(r[c], r[4 + c], 0, 1, 2, 3, 8, 9, 10, 11);
-        *(v8 *)(p + (4 + c) * width) =
-            __builtin_shufflevector(r[c], r[4 + c], 4, 5, 6, 7, 12, 13, 14, 15);
-    }
+    for (int u = 0; u < lines; u += 4)
+        transpose4(p + u, width, s + u, n);
 }
-
-/* Four or eight rows of n values become columns of p [n][width]. */
-static void transpose(float *restrict p, int width, const float *const *s, int64_t n)
-{
-    int64_t k = 0;
-    for (; TRANSPOSE_LINES == 8 && k + 8 <= n; k += 8)
-        transpose8x8(p + k * width, width, s, k);
-    const float *rest[TRANSPOSE_LINES];
-    for (int u = 0; u < TRANSPOSE_LINES; u++)
-        rest[u] = s[u] + k;
-    for (int u = 0; u < TRANSPOSE_LINES; u += 4)
-        transpose4(p + k * width + u, width, rest + u, n - k);
-}
+#endif
 
 enum {
     KC = 640,       /* k's of one call at most */
@@ -123,31 +88,32 @@ static void panel_along(float *p, const af_operand *o, int64_t line, int64_t w, 
 {
     static const float zeros[KC];
     const int64_t piece = o->decode ? KC : PACK_PIECE; /* blocks are decoded whole */
+    const int lines = AF_MIN(width, (int)TRANSPOSE_LINES);
     for (int64_t k = 0; k < kc; k += piece, p += piece * width)
-        for (int64_t i = 0; i < width; i += TRANSPOSE_LINES) {
+        for (int64_t i = 0; i < width; i += lines) {
             const int64_t n = AF_MIN(piece, kc - k);
             const float *s[TRANSPOSE_LINES];
-            for (int u = 0; u < TRANSPOSE_LINES; u++)
+            for (int u = 0; u < lines; u++)
                 s[u] = i + u < w
                            ? AF_ISA_NAME(af_stored_row)(o, line + i + u, k0 + k, n, buf + u * piece)
                            : zeros;
-            transpose(p + i, width, s, n);
+            af_columns(p + i, width, s, lines, n);
         }
 }
 
 /* Stored rows of `lines` values into rows k, k+1, .. of every panel; the panels are `step` apart.
  * Several rows at once: the same rows of many panels may share a set of the cache, and each line
  * there is then written as a whole. */
-static inline void spread_by(float *restrict p, const float *const *s, const int rows,
-                             int64_t lines, const int width, int64_t step)
+AF_INLINE void spread_by(float *restrict p, const float *const *s, const int rows, int64_t lines,
+                         const int width, const int move, int64_t step)
 {
     int64_t l = 0;
     for (; l + width <= lines; l += width, p += step)
 #pragma GCC unroll 4
         for (int r = 0; r < rows; r++)
-#pragma GCC unroll 12
-            for (int i = 0; i < width; i += 4)
-                *(v4 *)(p + r * width + i) = *(const v4 *)(s[r] + l + i);
+#pragma GCC unroll 6
+            for (int i = 0; i < width; i += move)
+                memcpy(p + r * width + i, s[r] + l + i, (size_t)move * sizeof *p);
     for (int i = 0; l < lines && i < rows * width; i++)
         p[i] = l + i % width < lines ? s[i / width][l + i % width] : 0.0f;
 }
@@ -157,11 +123,11 @@ static void spread(float *p, const float *const *s, int rows, int64_t lines, int
                    int64_t step)
 {
     if (width == NR && rows == SPREAD)
-        spread_by(p, s, SPREAD, lines, NR, step);
+        spread_by(p, s, SPREAD, lines, NR, VL, step);
     else if (width == MR && rows == SPREAD)
-        spread_by(p, s, SPREAD, lines, MR, step);
+        spread_by(p, s, SPREAD, lines, MR, AF_MIN(VL, MR), step);
     else
-        spread_by(p, s, rows, lines, width, step);
+        spread_by(p, s, rows, lines, width, 4, step);
 }
 
 /* Stored rows are k's. */

@@ -103,7 +103,7 @@ static af_gemm_plan with_group(af_gemm_plan p, const af_gemm *g, int64_t column,
 {
     const int64_t mr = m->tile[p.kind].mr, nr = m->tile[p.kind].nr, k = group * p.kc,
                   size = af_value_bytes(p.kind) * af_planes_a(p.kind),
-                  edge = af_gemm_packs_edge(&p) ? p.kc * mr * size : 0,
+                  edge = af_gemm_packs_edge(&p, m) ? p.kc * mr * size : 0,
                   all = af_gemm_panel_bytes(m, threads) - edge,
                   a = p.own_rows ? 0 : AF_MIN(p.packed_k, k) * size,
                   b = AF_MIN(column, k * af_value_bytes(p.kind) *
@@ -127,7 +127,7 @@ af_gemm_plan af_gemm_plan_make(const af_gemm *g, int threads, const af_gemm_mach
     af_gemm_plan p = {.kind = kind_of(g, threads, m)};
     const int64_t column = count_k(&p, g, m), kr = m->tile[p.kind].kr;
     int64_t most = m->tile[p.kind].kc;
-    if (af_gemm_packs_edge(&p) && p.packed_k <= most / 2)
+    if (af_gemm_packs_edge(&p, m) && p.packed_k <= most / 2)
         most = m->kc_in_place;
     p.kc = af_even_part(p.total, most, kr);
     p.staged = g->c_dtype != AF_DTYPE_F32 && p.total > p.kc;

@@ -32,7 +32,7 @@ typedef struct af_gemm_machine {
     int64_t scratch_rows, scratch_cols; /* f32 sums of a bf16 C between steps of K */
     int64_t thread_bytes;               /* a thread's own rows of A and sums */
     int64_t pack_floats;                /* a thread's buffer for packing */
-    bool rows_in_place;                 /* f32 tiles read f32 rows of A where they lie */
+    bool rows_in_place;                 /* vector tiles read rows of A where they lie */
     /* matrix tiles that read A where it lies: k's of a step then, and bytes between rows that meet
      * in the cache; 0: A is always packed */
     int kc_in_place, alias;
@@ -42,7 +42,8 @@ typedef struct af_gemm_machine {
 
 extern const af_gemm_machine af_gemm_machine_portable, af_gemm_machine_sse2, af_gemm_machine_avx2,
     af_gemm_machine_avx2vnni, af_gemm_machine_avx512, af_gemm_machine_avx512vnni,
-    af_gemm_machine_amx, af_gemm_machine_neon, af_gemm_machine_neondot, af_gemm_machine_neonbf16;
+    af_gemm_machine_avx512bf16, af_gemm_machine_amx, af_gemm_machine_neon, af_gemm_machine_neondot,
+    af_gemm_machine_neonbf16;
 
 typedef struct af_gemm_plan {
     af_gemm_kind kind;
@@ -107,22 +108,24 @@ static inline bool af_gemm_is_packed(af_gemm_kind k, const af_gemm_term *t,
            af_gemm_kind_for(t->b.packed->rows, m) == k;
 }
 
-/* Whether tiles of these rows are read where they lie: f32 rows at most AF_GEMM_NEAR values apart
- * (those of logits are slow to fetch); by matrix kernels whole tiles, unless their rows fall on few
- * sets of the cache. */
+/* Whether tiles of these rows are read where they lie: rows of a vector tile's own type that are at
+ * most AF_GEMM_NEAR values apart (those of logits are slow to fetch), bf16 ones an even number; by
+ * matrix kernels whole tiles, unless their rows fall on few sets of the cache. */
 static inline bool af_gemm_in_place(af_gemm_kind k, const af_gemm_term *t, const af_gemm_machine *m)
 {
     if (t->a.trans || t->K % m->tile[k].kr != 0)
         return false;
+    const bool near = m->rows_in_place && t->a.ld <= AF_GEMM_NEAR;
     if (k == AF_GEMM_F32)
-        return m->rows_in_place && af_operand_is(&t->a, AF_DTYPE_F32) && t->a.ld <= AF_GEMM_NEAR;
-    return k == AF_GEMM_BF16 && m->alias && af_operand_is(&t->a, AF_DTYPE_BF16) &&
-           t->a.ld * 2 % m->alias != 0;
+        return near && af_operand_is(&t->a, AF_DTYPE_F32);
+    return k == AF_GEMM_BF16 && af_operand_is(&t->a, AF_DTYPE_BF16) &&
+           (m->alias ? t->a.ld * 2 % m->alias != 0 : near && t->a.ld % 2 == 0);
 }
 
-/* Whether the last rows, too few for a whole tile, are packed although the others are in place. */
-static inline bool af_gemm_packs_edge(const af_gemm_plan *p)
+/* Whether the last rows, too few for a whole matrix tile, are packed although the others are in
+ * place. */
+static inline bool af_gemm_packs_edge(const af_gemm_plan *p, const af_gemm_machine *m)
 {
-    return p->kind != AF_GEMM_F32 && p->packed_k < p->total;
+    return m->alias && p->kind != AF_GEMM_F32 && p->packed_k < p->total;
 }
 #endif

@@ -17,6 +17,10 @@ bool af_cpu_has_dotprod(void);
 bool af_cpu_has_bf16(void);
 /* True when the machine has the dot products of bytes of AVX2. */
 bool af_cpu_has_avx_vnni(void);
+/* True when the machine has AVX512-BF16 with dot products at twice the speed of f32: AMD's since
+ * Zen 4. Intel's cores begin them half as often as multiply-adds of f32. */
+bool af_cpu_has_fast_bf16_pairs(void);
+
 /* True when the machine has AMX tiles for bf16 and the system lets this process use them (asks). */
 bool af_cpu_has_amx(void);
 #endif

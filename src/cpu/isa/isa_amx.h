@@ -6,17 +6,6 @@
 #include "cpu/isa/features.h"
 #include "cpu/isa/isa_512.h"
 
-#define AF_OWN_BF16_ROUND
-/* The last ones too: the instruction makes zero of denormals, so that all must go through it. */
-AF_INLINE int64_t af_bf16_vecs(uint16_t *dst, const float *src, int64_t n)
-{
-    for (int64_t i = 0; i < n; i += 16) {
-        const __mmask16 there = (__mmask16)(n - i < 16 ? (1 << (n - i)) - 1 : 0xffff);
-        const __m256bh h = _mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(there, src + i));
-        _mm256_mask_storeu_epi16(dst + i, there, (__m256i)h);
-    }
-    return n;
-}
 #define AF_ISA_BF16_KERNEL   &AF_ISA_NAME(af_gemm_bf16)
 #define AF_ISA_PLANES_KERNEL &AF_ISA_NAME(af_gemm_planes)
 #define AF_ISA_SMALL         AF_ISA_NAME(af_gemm_small_run)

@@ -196,38 +196,6 @@ AF_INLINE void af_amx_store_rows(af_amx_epilogue *l, af_amx_epilogue_kind kind)
     l->rows -= 2;
 }
 
-/* Rows of sixteen 32-bit values become columns. */
-AF_INLINE void af_amx_transpose(__m512i r[16])
-{
-    __m512i t[16];
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++) {
-        t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
-        t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) { /* r[4i+j]: column j of each quarter, rows 4i .. 4i+3 */
-        r[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
-        r[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
-        r[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
-        r[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
-    }
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; j++) {
-        t[j] = _mm512_shuffle_i32x4(r[j], r[4 + j], 0x88);
-        t[4 + j] = _mm512_shuffle_i32x4(r[j], r[4 + j], 0xdd);
-        t[8 + j] = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0x88);
-        t[12 + j] = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0xdd);
-    }
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; j++) {
-        r[j] = _mm512_shuffle_i32x4(t[j], t[8 + j], 0x88);
-        r[8 + j] = _mm512_shuffle_i32x4(t[j], t[8 + j], 0xdd);
-        r[4 + j] = _mm512_shuffle_i32x4(t[4 + j], t[12 + j], 0x88);
-        r[12 + j] = _mm512_shuffle_i32x4(t[4 + j], t[12 + j], 0xdd);
-    }
-}
-
 /* c [32][32] = or += A [32][32 steps] B [32 steps][32]: rows of A `row` bytes apart and `step_a`
  * from 32 k's to the next, tiles of B side by side and `step_b` from 32 k's to the next. */
 AF_INLINE void af_amx_block(float *c, int64_t ldc, const void *a, int64_t row, int64_t step_a,

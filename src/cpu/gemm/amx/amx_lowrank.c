@@ -23,8 +23,8 @@ static void pack_lines(uint16_t *to, const float *w, int64_t ld)
     __m512i hi[16], lo[16];
     for (int i = 0; i < 16; i++, w += ld)
         split(_mm512_loadu_ps(w), _mm512_loadu_ps(w + 16), &hi[i], &lo[i]);
-    af_amx_transpose(hi);
-    af_amx_transpose(lo);
+    af_x86_columns(hi);
+    af_x86_columns(lo);
     for (int i = 0; i < 16; i++) {
         _mm512_storeu_si512(to + i * 32, hi[i]);
         _mm512_storeu_si512(to + TILE + i * 32, lo[i]);
@@ -190,7 +190,7 @@ static void put_sums(const af_lowrank *s, const float *c, int64_t n, int64_t col
         for (int i = 0; i < 16; i++)
             r[i] = _mm512_loadu_si512(c + i * 32 + half);
         if (s->trans)
-            af_amx_transpose(r);
+            af_x86_columns(r);
         for (int i = 0; i < 16; i++)
             put(s->trans ? s->c + (col + half + i) * s->ldc + n
                          : s->c + (n + i) * s->ldc + col + half,

@@ -70,12 +70,12 @@ AF_INLINE void put(uint16_t *p, const pair_block *o, const bool trans)
     for (int i = 0; trans && i < 16; i++)
         a[i] = floats(o->a[i], o->at_a, o->mask_a);
     if (trans)
-        af_amx_transpose(a);
+        af_x86_columns(a);
 #pragma GCC unroll 16
     for (int i = 0; trans && i < 16; i++)
         b[i] = floats(o->b[i], o->at_b, o->mask_b);
     if (trans)
-        af_amx_transpose(b);
+        af_x86_columns(b);
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++, p += 32)
         put_row(p, trans ? a[i] : floats(o->a[i], o->at_a, o->mask_a),
@@ -91,7 +91,7 @@ AF_INLINE void put_half(uint16_t *p, const pair_block *o, const bool trans)
         r[i] = _mm512_or_si512(words(o->a[i], o->at_a, o->mask_a),
                                _mm512_slli_epi32(words(o->b[i], o->at_b, o->mask_b), 16));
     if (trans)
-        af_amx_transpose(r);
+        af_x86_columns(r);
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++)
         _mm512_storeu_si512(p + i * 32, r[i]);
@@ -241,7 +241,7 @@ static void turn_part(const af_amx_rows_f32 *r, int part)
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++)
         x[i] = k + i < r->kc ? floats(from + i * r->ld, 0, mask) : _mm512_setzero_si512();
-    af_amx_transpose(x);
+    af_x86_columns(x);
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++)
         _mm512_storeu_si512(r->block + (line + i) * BK + part % 2 * 16, x[i]);

@@ -171,7 +171,7 @@ void af_amx_lines(uint16_t *p, const uint16_t *const h[16], int64_t kc, int64_t 
 #pragma GCC unroll 16
         for (int i = 0; i < 16; i++)
             r[i] = _mm512_maskz_loadu_epi16(mask, h[i] + k);
-        af_amx_transpose(r);
+        af_x86_columns(r);
 #pragma GCC unroll 16
         for (int i = 0; i < 16; i++)
             _mm512_storeu_si512(p + i * 32, r[i]);
@@ -237,7 +237,7 @@ void af_amx_columns(uint16_t *p, const uint16_t *const h[32], int64_t lines, int
 #pragma GCC unroll 16
         for (int i = 0; i < 16; i++)
             r[i] = pairs(h[2 * i], h[2 * i + 1], l, lines);
-        af_amx_transpose(r);
+        af_x86_columns(r);
 #pragma GCC unroll 16
         for (int i = 0; i < 16; i++)
             _mm512_storeu_si512(d + i * BK, r[i]);

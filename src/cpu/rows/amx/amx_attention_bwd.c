@@ -314,8 +314,8 @@ static void put_queries(const bwd_block *b, int64_t c, int64_t i)
         __m512i x[32];
         for (int k = 0; k < 32; k++)
             x[k] = _mm512_loadu_si512(b->r.dq + (c * b->EP + e + k) * 32 + i);
-        af_amx_transpose(x);
-        af_amx_transpose(x + 16);
+        af_x86_columns(x);
+        af_x86_columns(x + 16);
         uint16_t *to = a->dq + row * a->ld + (b->head + c / each) * a->E + e;
         for (int64_t k = 0; k < n; k++)
             _mm512_mask_storeu_epi16(
