@@ -30,12 +30,28 @@
 
 #include AF_ISA_HEADER
 
-/* Sum of the lanes, in order. */
+/* Sum of the lanes: the halves, then the halves of that. */
 static inline float af_lanes(vec v)
 {
-    float s = 0;
-    for (int i = 0; i < VL; i++)
-        s += v[i];
-    return s;
+    float s[VL];
+    memcpy(s, &v, sizeof s);
+#pragma GCC unroll 4
+    for (int n = VL / 2; n > 0; n /= 2)
+#pragma GCC unroll 8
+        for (int i = 0; i < n; i++)
+            s[i] += s[i + n];
+    return s[0];
+}
+/* The largest lane, in the same way. */
+static inline float af_lanes_max(vec v)
+{
+    float s[VL];
+    memcpy(s, &v, sizeof s);
+#pragma GCC unroll 4
+    for (int n = VL / 2; n > 0; n /= 2)
+#pragma GCC unroll 8
+        for (int i = 0; i < n; i++)
+            s[i] = s[i] > s[i + n] ? s[i] : s[i + n];
+    return s[0];
 }
 #endif

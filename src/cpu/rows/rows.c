@@ -360,6 +360,8 @@ static void rotate(float *y, const float *x, const float *cs, const float *sn, i
     }
 }
 
+static inline vec larger(vec a, vec b) { return af_pick(a > b, a, b); }
+
 static float max_of(const float *x, int64_t n)
 {
     vec m[4];
@@ -369,13 +371,15 @@ static float max_of(const float *x, int64_t n)
         m[u] = (vec){0} - INFINITY;
     for (; i + 4 * VL <= n; i += 4 * VL)
 #pragma GCC unroll 4
-        for (int u = 0; u < 4; u++) {
-            const vec v = *(const vec *)(x + i + u * VL);
-            m[u] = af_pick(v > m[u], v, m[u]);
-        }
-    float best = -INFINITY;
-    for (int k = 0; k < 4 * VL; k++)
-        best = m[k / VL][k % VL] > best ? m[k / VL][k % VL] : best;
+        for (int u = 0; u < 4; u++)
+            m[u] = larger(*(const vec *)(x + i + u * VL), m[u]);
+    for (; i + VL <= n; i += VL)
+        m[0] = larger(*(const vec *)(x + i), m[0]);
+    if (i < n && n >= VL) { /* some of them again */
+        m[1] = larger(*(const vec *)(x + n - VL), m[1]);
+        i = n;
+    }
+    float best = af_lanes_max(larger(larger(m[0], m[1]), larger(m[2], m[3])));
     for (; i < n; i++)
         best = x[i] > best ? x[i] : best;
     return best;
@@ -397,14 +401,16 @@ static float exp_sum(float *y, const float *x, float factor, float shift, int64_
             s[u] += e[u];
         }
     }
-    float t = af_lanes((s[0] + s[1]) + (s[2] + s[3]));
-    for (; i < n; i += VL) {
-        const vec e = exp_vec(load(x + i, n - i) * factor - shift);
-        store(y + i, e, n - i);
-        for (int k = 0; k < AF_MIN((int64_t)VL, n - i); k++)
-            t += e[k];
+    for (; i + VL <= n; i += VL) {
+        const vec e = exp_vec(*(const vec *)(x + i) * factor - shift);
+        *(vec *)(y + i) = e;
+        s[0] += e;
     }
-    return t;
+    if (i < n) {
+        store(y + i, exp_vec(load(x + i, n - i) * factor - shift), n - i);
+        s[1] += load(y + i, n - i);
+    }
+    return af_lanes((s[0] + s[1]) + (s[2] + s[3]));
 }
 
 static void scale_half(uint16_t *y, const float *x, float factor, float minus, int64_t n)
