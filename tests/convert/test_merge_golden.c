@@ -2,6 +2,8 @@
 #include "convert_case.h"
 
 #include "base/buf.h"
+#include "base/file.h"
+#include "base/log.h"
 #include "worse.h"
 
 #include <jansson.h>
@@ -387,6 +389,23 @@ static void test_what_a_file_gets_wrong_is_named(void **state)
          "merge_method: linear\nmodels:\n  - {model: models/a, parameters: {weight: much}}\n",
          "merge.yml:3: 'weight' is 'much', not a number"},
         {"both forms", "merge_method: linear\nmodels: [{model: a}]\nslices: []\n", "not both"},
+        {"two bodies", "merge_method: linear\nmodels: [{model: a}]\nmodules: {default: {}}\n",
+         "merge.yml:3: exactly one of 'models', 'slices' and 'modules' is needed, not several"},
+        {"another module",
+         "merge_method: linear\nmodules: {vision_tower: {models: [{model: a}]}}\n",
+         "merge.yml:2: module 'vision_tower' is not supported"},
+        {"an empty module", "merge_method: linear\nmodules: {default: {}}\n", "not none"},
+        {"no modules", "merge_method: linear\nmodules: []\n", "merge.yml:2: modules is not a map"},
+        {"a typo in a module",
+         "merge_method: linear\nmodules: {default: {models: [{model: models/a}], parameters: "
+         "{wigth: "
+         "1}}}\n",
+         "merge.yml:2: method 'linear' has no parameter 'wigth'; did you mean 'weight'?"},
+        {"a weight in the wrong place",
+         "merge_method: linear\nmodels:\n  - {model: models/a, weight: 1}\n",
+         "merge.yml:3: 'weight' belongs under 'parameters' of its model"},
+        {"mergekit-moe", "base_model: a\nexperts: [{source_model: b}]\n",
+         "merge.yml:2: 'experts': files of mergekit-moe are not supported"},
         {"density and epsilon",
          "merge_method: della\nbase_model: models/base\nmodels:\n"
          "  - {model: models/a, parameters: {weight: 1, density: 0.9, epsilon: 0.2}}\n",
@@ -405,6 +424,90 @@ static void test_what_a_file_gets_wrong_is_named(void **state)
         check_nothing_left(d.path, 1);
         scratch_free(&d);
     }
+}
+
+static void keep_warnings(void *user, af_log_level level, const char *line)
+{
+    char *all = user;
+    if (level == AF_LOG_WARN)
+        snprintf(all + strlen(all), 1000 - strlen(all), "%s\n", line);
+}
+
+/* Merges into a folder of its own; its weights are the caller's. */
+static char *merged_bytes(const char *text, uint64_t *size)
+{
+    scratch_dir d = scratch_new();
+    char config[PATH], out[PATH], path[PATH], *bytes = NULL;
+    af_error err = {0};
+    write_config(&d, text, config, sizeof config);
+    merge(config, join(out, sizeof out, d.path, "out"), 1, 1);
+    CHECK_OK(af_file_read(&bytes, size, join(path, sizeof path, out, "model.safetensors"), 1 << 24,
+                          &err),
+             err);
+    scratch_free(&d);
+    return bytes;
+}
+
+/* As mergekit writes its files into model cards; the parameters of a module come before those of
+ * the file. */
+static void test_a_module_is_its_body(void **state)
+{
+    static const char *const forms[] = {
+        "merge_method: linear\ndtype: float32\nparameters: {weight: 0.25}\nmodels:\n"
+        "  - model: models/a\n  - {model: models/b, parameters: {weight: 0.75}}\n",
+        "merge_method: linear\ndtype: float32\nparameters: {weight: 9}\nmodules:\n  default:\n"
+        "    parameters: {weight: 0.25}\n    models:\n"
+        "      - model: models/a\n      - {model: models/b, parameters: {weight: 0.75}}\n",
+        "merge_method: linear\ndtype: float32\nparameters: {weight: 0.25}\nmodules:\n  default:\n"
+        "    slices:\n    - sources:\n      - {layer_range: [0, 2], model: models/a}\n"
+        "      - {layer_range: [0, 2], model: models/b, parameters: {weight: 0.75}}\n"};
+    uint64_t size, other;
+    char *want = merged_bytes(forms[0], &size);
+    (void)state;
+    for (size_t i = 1; i < AF_LEN(forms); i++) {
+        char *got = merged_bytes(forms[i], &other);
+        assert_int_equal(other, size);
+        CHECK_MSG(memcmp(got, want, size) == 0, "form %zu gives another model", i);
+        free(got);
+    }
+    free(want);
+}
+
+/* mergekit does not read the parameters of other methods, nor layer_range in 'models'. */
+static void test_parameters_of_other_methods_are_reported(void **state)
+{
+    static const char *const plain = "merge_method: slerp\nbase_model: models/a\ndtype: float32\n"
+                                     "parameters: {t: 0.5}\nmodels:\n  - model: models/a\n"
+                                     "  - model: models/b\n";
+    static const char *const more =
+        "merge_method: slerp\nbase_model: models/a\ndtype: float32\n"
+        "parameters: {t: 0.5, normalize: true, int8_mask: true}\nmodels:\n"
+        "  - {model: models/a, layer_range: [0, 2]}\n"
+        "  - {model: models/b, layer_range: [0, 2], parameters: {weight: 0.3, density: 2, "
+        "normalize: 1}}\n";
+    static const char *const says[] = {
+        "merge.yml:4: method 'slerp' does not read 'normalize': it changes nothing\n",
+        "merge.yml:4: method 'slerp' does not read 'int8_mask'",
+        "merge.yml:6: 'layer_range' is for the sources of 'slices'",
+        "merge.yml:7: method 'slerp' does not read 'weight'",
+        "merge.yml:7: method 'slerp' does not read 'density'"};
+    char heard[1000] = "";
+    uint64_t size, other;
+    char *want = merged_bytes(plain, &size);
+    (void)state;
+    af_log_set(keep_warnings, heard);
+    char *got = merged_bytes(more, &other);
+    af_log_set(NULL, NULL);
+    assert_int_equal(other, size);
+    assert_memory_equal(got, want, size);
+    for (size_t i = 0; i < AF_LEN(says); i++)
+        CHECK_MSG(strstr(heard, says[i]), "no '%s' in '%s'", says[i], heard);
+    int lines = 0;
+    for (const char *at = heard; (at = strchr(at, '\n')); at++)
+        lines++;
+    assert_int_equal(lines, AF_LEN(says));
+    free(got);
+    free(want);
 }
 
 static void test_plan_writes_nothing_and_counts(void **state)
@@ -479,6 +582,8 @@ int main(void)
         cmocka_unit_test(test_nuslerp_weights_that_cancel_mean_the_middle),
         cmocka_unit_test(test_density_zero_keeps_nothing),
         cmocka_unit_test(test_what_a_file_gets_wrong_is_named),
+        cmocka_unit_test(test_a_module_is_its_body),
+        cmocka_unit_test(test_parameters_of_other_methods_are_reported),
         cmocka_unit_test(test_plan_writes_nothing_and_counts),
         cmocka_unit_test(test_output_that_is_an_input_is_refused),
         cmocka_unit_test(test_values_that_are_not_finite_are_found_anywhere),

@@ -1,6 +1,7 @@
 /* merge_config.c - see merge_config.h. */
 #include "convert/merge/merge_config.h"
 
+#include "base/log.h"
 #include "base/word.h"
 #include "convert/output/model_out.h"
 
@@ -106,7 +107,20 @@ done:
     return st;
 }
 
-static af_status check_params(const af_merge_config *c, const af_yaml *p, af_error *err)
+/* A parameter of other methods, which mergekit does not read, either. Reported once. */
+static void pass_over(af_merge_config *c, const char *key, int line)
+{
+    const int most = (int)AF_LEN(c->unread);
+    for (int i = 0; i < c->unreads; i++)
+        if (strcmp(c->unread[i], key) == 0)
+            return;
+    if (c->unreads < most)
+        c->unread[c->unreads++] = key;
+    af_log_write(AF_LOG_WARN, "%s:%d: method '%s' does not read '%s': it changes nothing", c->file,
+                 line, c->method->name, key);
+}
+
+static af_status check_params(af_merge_config *c, const af_yaml *p, af_error *err)
 {
     af_status st = AF_OK;
     if (!p || af_yaml_is_null(p))
@@ -114,10 +128,11 @@ static af_status check_params(const af_merge_config *c, const af_yaml *p, af_err
     if (p->kind != AF_YAML_MAP)
         return wrong(c, p->line, err, "parameters is not a map");
     for (int i = 0; i < p->count; i++) {
-        int k = 0;
-        while (c->method->params[k] && strcmp(c->method->params[k], p->key[i]) != 0)
-            k++;
-        if (!c->method->params[k]) {
+        if (!af_merge_method_reads(c->method, p->key[i]) && af_merge_is_param(p->key[i])) {
+            pass_over(c, p->key[i], p->key_line[i]);
+            continue;
+        }
+        if (!af_merge_method_reads(c->method, p->key[i])) {
             const char *near = af_word_nearest(p->key[i], c->method->params);
             return wrong(c, p->key_line[i], err, "method '%s' has no parameter '%.80s'%s%s%s",
                          c->method->name, p->key[i], near ? "; did you mean '" : "",
@@ -167,8 +182,10 @@ af_status af_merge_param(const af_merge_config *c, const char *key, const char *
                          bool *found, af_error *err)
 {
     const af_yaml *scope[] = {source ? source->params : NULL, slice ? slice->params : NULL,
-                              c->params};
+                              c->module_params, c->params};
     *found = false;
+    if (!af_merge_method_reads(c->method, key))
+        return AF_OK;
     for (size_t i = 0; i < AF_LEN(scope) && !*found; i++) {
         const af_yaml *v =
             scope[i] && scope[i]->kind == AF_YAML_MAP ? af_yaml_get(scope[i], key) : NULL;
@@ -190,14 +207,37 @@ static af_status read_range(const af_merge_config *c, const af_yaml *n, af_merge
     return AF_OK;
 }
 
+/* mergekit merges all layers of 'models'. */
+static void pass_over_range(af_merge_config *c, int line)
+{
+    if (!c->range_unread)
+        af_log_write(
+            AF_LOG_WARN,
+            "%s:%d: 'layer_range' is for the sources of 'slices': 'models' are merged whole",
+            c->file, line);
+    c->range_unread = true;
+}
+
+/* The keys of a model. A parameter among them would be lost in mergekit. */
+static af_status check_source(af_merge_config *c, const af_yaml *n, bool ranged, af_error *err)
+{
+    static const char *const known[] = {"model", "layer_range", "parameters", NULL};
+    for (int i = 0; n->kind == AF_YAML_MAP && i < n->count; i++) {
+        if (af_merge_is_param(n->key[i]))
+            return wrong(c, n->key_line[i], err, "'%s' belongs under 'parameters' of its model",
+                         n->key[i]);
+        if (!ranged && strcmp(n->key[i], "layer_range") == 0)
+            pass_over_range(c, n->key_line[i]);
+    }
+    return check_keys(c, n, "a model", known, err);
+}
+
 static af_status read_source(af_merge_config *c, const af_yaml *n, bool ranged, af_merge_source *s,
                              af_error *err)
 {
-    static const char *const with[] = {"model", "layer_range", "parameters", NULL};
-    static const char *const without[] = {"model", "parameters", NULL};
     af_status st = AF_OK;
     *s = (af_merge_source){.line = n->line, .to = -1};
-    AF_TRY(check_keys(c, n, "a model", ranged ? with : without, err));
+    AF_TRY(check_source(c, n, ranged, err));
     if (!af_yaml_get(n, "model"))
         return wrong(c, n->line, err, "'model' is missing");
     AF_TRY(add_model(c, af_yaml_get(n, "model"), &s->model, err));
@@ -260,6 +300,31 @@ static af_status read_slice(af_merge_config *c, const af_yaml *n, af_error *err)
     add_base(s);
 done:
     return st;
+}
+
+/* modules: {default: {slices or models, parameters}}: the text model is the only module here. */
+static af_status read_modules(af_merge_config *c, const af_yaml *root, const af_yaml **body,
+                              af_error *err)
+{
+    static const char *const known[] = {"slices", "models", "parameters", "name", NULL};
+    const af_yaml *modules = af_yaml_get(root, "modules");
+    *body = root;
+    if (!modules || af_yaml_is_null(modules))
+        return AF_OK;
+    if (af_yaml_get(root, "models") || af_yaml_get(root, "slices"))
+        return wrong(c, modules->line, err,
+                     "exactly one of 'models', 'slices' and 'modules' is needed, not several");
+    if (modules->kind != AF_YAML_MAP || modules->count == 0)
+        return wrong(c, modules->line, err, "modules is not a map, {default: {slices: ...}}");
+    for (int i = 0; i < modules->count; i++)
+        if (strcmp(modules->key[i], "default") != 0)
+            return wrong(c, modules->key_line[i], err,
+                         "module '%.80s' is not supported: models of text have one, 'default'",
+                         modules->key[i]);
+    *body = modules->item[0];
+    const af_status st = check_keys(c, *body, "a module", known, err);
+    c->module_params = st == AF_OK ? af_yaml_get(*body, "parameters") : NULL;
+    return st == AF_OK ? check_params(c, c->module_params, err) : st;
 }
 
 static af_status read_body(af_merge_config *c, const af_yaml *root, af_error *err)
@@ -337,11 +402,25 @@ done:
 
 static af_status read_all(af_merge_config *c, const af_yaml *root, af_error *err)
 {
-    static const char *const known[] = {
-        "merge_method", "base_model",       "models",    "slices",        "parameters", "dtype",
-        "out_dtype",    "tokenizer_source", "tokenizer", "chat_template", "name",       NULL};
+    static const char *const known[] = {"merge_method",
+                                        "base_model",
+                                        "models",
+                                        "slices",
+                                        "parameters",
+                                        "dtype",
+                                        "out_dtype",
+                                        "tokenizer_source",
+                                        "tokenizer",
+                                        "chat_template",
+                                        "name",
+                                        "modules",
+                                        NULL};
+    const af_yaml *body;
     af_status st = AF_OK;
     c->base = -1;
+    if (root->kind == AF_YAML_MAP && af_yaml_get(root, "experts"))
+        return wrong(c, af_yaml_get(root, "experts")->line, err,
+                     "'experts': files of mergekit-moe are not supported");
     AF_TRY(check_keys(c, root, "the file", known, err));
     AF_TRY(read_method(c, root, err));
     const af_yaml *base = af_yaml_get(root, "base_model");
@@ -352,7 +431,8 @@ static af_status read_all(af_merge_config *c, const af_yaml *root, af_error *err
     AF_TRY(read_type(c, af_yaml_get(root, "dtype"), &c->has_dtype, &c->dtype, err));
     AF_TRY(read_type(c, af_yaml_get(root, "out_dtype"), &c->has_out_dtype, &c->out_dtype, err));
     AF_TRY(read_tokens(c, root, err));
-    AF_TRY(read_body(c, root, err));
+    AF_TRY(read_modules(c, root, &body, err));
+    AF_TRY(read_body(c, body, err));
     for (int i = 0; i < c->slices; i++) {
         const af_merge_slice *s = &c->slice[i];
         const int n = s->sources - (s->base >= 0);

@@ -33,7 +33,11 @@ typedef struct af_merge_config {
     int base; /* index or -1 */
     af_merge_slice *slice;
     int slices;
-    const af_yaml *params; /* of all */
+    const af_yaml *params;        /* of all */
+    const af_yaml *module_params; /* of all of its module; they come first */
+    const char *unread[16];       /* parameters that the method does not read, as reported */
+    int unreads;
+    bool range_unread;
     bool has_dtype, has_out_dtype;
     af_dtype dtype, out_dtype;
     const af_yaml *tokenizer; /* source, tokens, pad_to_multiple_of; or NULL */

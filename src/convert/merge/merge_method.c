@@ -243,3 +243,19 @@ const char *const *af_merge_method_names(void)
                                         NULL};
     return names;
 }
+
+bool af_merge_method_reads(const af_merge_method *m, const char *param)
+{
+    int k = 0;
+    while (m->params[k] && strcmp(m->params[k], param) != 0)
+        k++;
+    return m->params[k] != NULL;
+}
+
+bool af_merge_is_param(const char *name)
+{
+    bool any = false;
+    for (size_t i = 0; i < AF_LEN(methods) && !any; i++)
+        any = af_merge_method_reads(&methods[i], name);
+    return any;
+}

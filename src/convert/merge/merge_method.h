@@ -94,6 +94,8 @@ typedef struct af_merge_method {
 
 const af_merge_method *af_merge_method_find(const char *name); /* NULL when unknown */
 const char *const *af_merge_method_names(void);                /* NULL at the end */
+bool af_merge_method_reads(const af_merge_method *m, const char *param);
+bool af_merge_is_param(const char *name); /* of any method */
 
 /* ---- for the methods ---- */
 
