@@ -28,7 +28,8 @@ static bool may_be_idle(const af_run_config *r, const af_key *k)
 {
     const bool adapter = k->need == AF_NEED_ADAPTER || k->need == AF_NEED_NEW_ADAPTER;
     const bool forgotten = (adapter && !r->adapter_is_named) || k->need == AF_NEED_TURNS ||
-                           (k->need >= AF_NEED_RL && r->rl == AF_RL_NONE); /* another training */
+                           (k->need >= AF_NEED_RL && r->rl == AF_RL_NONE && /* another training */
+                            !af_run_is_left_over(r, k->need));
     return r->key_line[k - af_keys] > 0 && !forgotten;
 }
 

@@ -231,10 +231,12 @@ typedef struct af_run_config {
     bool auto_resume, load_best, overwrite_output_dir;
     af_strings generate_samples;
     int64_t generate_samples_steps, generate_samples_tokens;
-    int key_line[AF_RUN_KEYS_MAX]; /* by row of the table: where the user set the key */
-    bool adapter_is_named;         /* the file has the key, if only to say none */
-    af_dialect dialect;            /* whose file it is */
-    af_rl rl_in_name;              /* what a file without 'rl' may be for: by this name */
+    int key_line[AF_RUN_KEYS_MAX];         /* by row of the table: where the user set the key */
+    bool adapter_is_named;                 /* the file has the key, if only to say none */
+    bool rl_is_named;                      /* the same of 'rl' or 'stage' */
+    bool weight_is_named, anchor_is_named; /* the same of 'use_eaft', and of 'use_asft_loss' */
+    af_dialect dialect;                    /* whose file it is */
+    af_rl rl_in_name;                      /* what a file without 'rl' may be for: by this name */
     const char *name_with_rl;
     bool strict; /* a key without effect is an error */
     af_idle_keys *idle,

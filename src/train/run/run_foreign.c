@@ -24,7 +24,7 @@ typedef struct foreign_group {
 /* clang-format off */
 static const foreign_group groups[] = {
     {IDLE, "attention is always fused",
-     "attn_implementation flash_attention flash_attn use_flash_attn flash_attn_2 sdp_attention "
+     "fa_varlen_kwargs_in_collator attn_implementation flash_attention flash_attn use_flash_attn flash_attn_2 sdp_attention "
      "xformers_attention flex_attention flex_attn_compile_kwargs eager_attention sage_attention "
      "flash_optimum fused_attn_kernel gemma4_hybrid_attn_impl large_head_attention "
      "flash_attn_d512 sdpa_varlen flash_attn_fuse_mlp flash_attn_fuse_qkv flash_attn_rms_norm "
@@ -32,10 +32,10 @@ static const foreign_group groups[] = {
     {IDLE, "losses and heads are always fused",
      "cut_cross_entropy chunked_cross_entropy chunked_cross_entropy_num_chunks "
      "flash_attn_cross_entropy liger_cross_entropy liger_fused_linear_cross_entropy "
-     "dpo_use_logits_to_keep use_logits_to_keep use_num_logits_to_keep use_liger_loss "
+     "cut_cross_entropy_* dpo_use_logits_to_keep use_logits_to_keep use_num_logits_to_keep use_liger_loss "
      "base_model_attribute_name"},
     {IDLE, "kernels are afinar's own",
-     "use_liger_kernel enable_liger_kernel liger_kernel_config liger_kernel liger_rope "
+     "autotune_* use_liger_kernel enable_liger_kernel liger_kernel_config liger_kernel liger_rope "
      "liger_rms_norm liger_rms_norm_gated liger_layer_norm liger_swiglu liger_glu_activation "
      "liger_kernel_impl use_liger dpo_use_liger_kernel "
      "use_kernels use_v1_kernels kernel_config use_unsloth use_unsloth_gc unsloth_* "
@@ -48,7 +48,7 @@ static const foreign_group groups[] = {
     {IDLE, "adapters are always computed with their linears",
      "lora_mlp_kernel lora_qkv_kernel lora_o_kernel lora_embedding_kernel"},
     {IDLE, "norms and adapters are always computed in f32",
-     "upcast_layernorm upcast_lmhead_output fp32_norms fp32_norm_classes embeddings_skip_upcast "
+     "lora_fp32_gradients upcast_layernorm upcast_lmhead_output fp32_norms fp32_norm_classes embeddings_skip_upcast "
      "peft_autocast_adapter_dtype autocast_adapter_dtype lora_dtype"},
     {IDLE, "recomputation has one kind: see 'gradient_checkpointing'",
      "gradient_checkpointing_kwargs activation_checkpointing_kwargs use_reentrant_gc "
@@ -94,12 +94,12 @@ static const foreign_group groups[] = {
      "eval_packing max_packed_sequence_len ignore_pad_token_for_loss padding_value "
      "label_pad_token_id sortish_sampler"},
     {IDLE, "evaluation runs record by record, and reports loss, perplexity and accuracy",
-     "eval_batch_size per_device_eval_batch_size eval_accumulation_steps eval_do_concat_batches "
+     "eval_batch_size per_device_eval_batch_size per_gpu_eval_batch_size eval_accumulation_steps eval_do_concat_batches "
      "eval_use_gather_object prediction_loss_only bf16_full_eval fp16_full_eval compute_accuracy "
      "batch_eval_metrics include_for_metrics include_inputs_for_metrics eval_on_each_dataset "
      "do_causal_lm_eval eval_causal_lm_metrics do_bench_eval bench_dataset bench_split "
      "bench_source_max_len lm_eval_* eval_table_* eval_max_new_tokens eval_num_beams "
-     "dpo_generate_during_eval "
+     "generate_during_eval dpo_generate_during_eval "
      "predict_with_generate do_predict val_batches test test_batches past_index label_names "
      "task task_dir lang n_shot save_dir max_eval_samples acc_strategy eval_metric eval_limit "
      "benchmarks eval_use_evalscope eval_dataset_args eval_generation_config extra_eval_args "
@@ -127,13 +127,13 @@ static const foreign_group groups[] = {
     {IDLE, "see the options -q and -v",
      "log_level log_level_replica disable_tqdm debug logging_nan_inf_filter print_param_status"},
     {IDLE, "'afinar bench' measures speed",
-     "profiler_* enable_torch_profiler profile_modules profile profiling"},
+     "profiler_* sync_profiler_* enable_torch_profiler profile_modules profile profiling"},
     {IDLE, "nothing is uploaded: everything is in 'output_dir'",
      "overwrite_hub_revision "
-     "hub_* push_to_hub push_to_hub_* push_dataset_to_hub hf_use_auth_token hf_hub_token "
+     "coreweave hub_* push_to_hub push_to_hub_* push_dataset_to_hub hf_use_auth_token hf_hub_token "
      "ms_hub_token om_hub_token use_auth_token token hf_token"},
     {IDLE, "see 'afinar merge', 'afinar export' and 'afinar quantize'",
-     "export_* merge_lora merge_adapter merge_method gradio_* lora_out_dir"},
+     "export export_* merge_lora merge_adapter merge_method gradio_* lora_out_dir"},
     {IDLE, "what is saved is always converted", "pissa_convert"},
     {IDLE, "only 'pissa_init' reads it", "pissa_iter"},
     {IDLE, "no code of a model is ever run", "trust_remote_code"},
@@ -144,7 +144,8 @@ static const foreign_group groups[] = {
      "is_mistral_derived_model is_qwen_derived_model model_revision revision_of_model "
      "tokenizer_revision model_class model_quantization_config model_quantization_config_kwargs "
      "model_max_length torchdistx_path axolotl_config_path test_value base_model_ignore_patterns "
-     "model_code_revision base_model_revision tokenizer_padding_side padding_side "
+     "model_code_revision base_model_revision capabilities env_capabilities "
+     "tokenizer_padding_side padding_side "
      "use_modelscope use_openmind use_hf lora_bf16_mode visual_inputs"},
     {IDLE, "a base is read as it is stored; for computing, see 'bf16'",
      "torch_dtype dtype bnb_4bit_compute_dtype bnb_4bit_quant_storage compute_dtype"},
@@ -177,6 +178,13 @@ static const foreign_group groups[] = {
      "fp16 float16 fp16_opt_level half_precision_backend fp16_backend pure_bf16 bfloat16 "
      "float32"},
 
+    {INSTEAD, "an answer keeps its share of a record that is cut", "reserved_label_len"},
+    {INSTEAD, "a 4-bit base is nf4 as bitsandbytes has it", "nf4_backend"},
+    {INSTEAD,
+     "no template of today's Axolotl has such a text; 'default_system' is the system text of "
+     "conversations without one",
+     "default_system_message"},
+
     {INSTEAD, "records are packed whole, and cut at 'sequence_len'",
      "packing_strategy"},
 
@@ -188,6 +196,8 @@ static const foreign_group groups[] = {
      "quantization_method bnb_4bit_quant_type quantization_type bnb_config_kwargs"},
     {EXACT, "afinar has no plugin of that name", "plugins"},
     {EXACT, "give each entry of 'datasets' its 'split'", "split"},
+    {EXACT, "layers are found by their numbers: see 'lora_layers_to_transform'",
+     "peft_layers_pattern layers_pattern"},
     {EXACT, "see 'lora_target_modules'",
      "finetune_language_layers finetune_attention_modules finetune_mlp_modules"},
     {EXACT, "biases of the base are not trained next to an adapter: see 'lora_bias'", "bias"},
@@ -208,13 +218,12 @@ static const foreign_group groups[] = {
      "model_adapter_name"},
     {REFUSED, "'rl' is dpo, ipo, kto, orpo, simpo, cpo or reward; see 'dpo_loss_type'",
      "pref_loss pref_bco_weight dpo_norm_loss"},
-    {REFUSED, "prompt and answer together have 'sequence_len' tokens",
-     "max_completion_length max_target_length"},
+    {IDLE, "only models with an encoder read it", "max_target_length"},
+    {REFUSED, "prompt and answer together have 'sequence_len' tokens", "max_completion_length"},
     {REFUSED, "'train' has no reinforcement learning with generated answers; see 'rl'",
-     "generate_during_eval "
      "reward_model reward_model_* process_reward_model ppo_* trl vllm "
      "grpo reward_funcs reward_weights num_generations ebft nemo_gym_* hatchery trainer_cls "
-     "reserved_label_len use_vllm "
+     "use_vllm "
      "generation_batch_size steps_per_generation num_iterations epsilon_high scale_rewards "
      "mask_truncated_completions importance_sampling_level lmbda seq_kd distillation_* "
      "sapo_* vespo_* entropy_* num_generations_* tpo_* missing_eos_penalty "
@@ -229,13 +238,15 @@ static const foreign_group groups[] = {
      "use_galore galore_* use_apollo apollo_* use_badam badam_* qgalore_* "
      "dion_* optim_args optim_target_modules optim_config adam_epsilon2 adam_beta3 grokfast_* "
      "lr_groups muon_*"},
+    {REFUSED, "records are read in random order: see 'shuffle'",
+     "balance_labels label_balance_window_optim_steps"},
     {REFUSED, "see 'lr_scheduler'",
-     "jagged_restart_* lr_div_factor lr_scheduler_kwargs lr_scheduler_config"},
+     "log_sweep_* jagged_restart_* lr_div_factor lr_scheduler_kwargs lr_scheduler_config"},
     {REFUSED, "see 'adapter'",
      "relora relora_* lisa_* mixture_of_depths use_mora mora mora_type oft_* "
      "module_dropout peft_layer_replication peft loftq_config "
      "corda_config eva_config "
-     "peft_layers_pattern layers_pattern "
+     "mixlora_* "
      "peft_ensure_weight_tying ensure_weight_tying "
      "adapter_folder training_type peft_config quant_config "
      "megatron_config use_qalora use_bdlora use_mca "
@@ -247,10 +258,10 @@ static const foreign_group groups[] = {
     {REFUSED, "see 'lora_r', 'lora_alpha', 'lora_dropout' and 'lora_target_modules'",
      "lora_parameters"},
     {REFUSED, "see 'adapter' and 'lora_layers_to_transform'",
-     "freeze_language_model num_layer_trainable name_module_trainable "
+     "freeze_language_model "
      "spectrum_*"},
     {REFUSED, "the loss is the plain cross-entropy",
-     "liger_use_token_scaling diffusion dense_mixer aux_loss_coef"},
+     "liger_use_token_scaling diffusion diffusion_lm diffusion_decision dense_mixer aux_loss_coef"},
     {REFUSED, "a base is quantised ('load_in_4bit', 'load_in_8bit') or read as it is",
      "load_in_16bit load_4bit quantization_bit gptq gptq_* quantization llmcompressor "
      "nvfp4_* dsv4_* gemma4_fp8_nonexpert gemma4_nf4_nonexpert nonexpert_quantization "
@@ -267,7 +278,7 @@ static const foreign_group groups[] = {
      "new_special_tokens_config split_special_tokens bos_token unk_token "
      "additional_special_tokens"},
     {REFUSED, "set 'datasets' with paths",
-     "data local_dataset dataset_weights dataset_train_name dataset_test_name "
+     "data local_dataset dataset_weights "
      "train_file validation_file hf_dataset prompts_dataset"},
     {EXACT, "a dataset has a 'type' and 'field_...' keys",
      "format_type dataset_kwargs formatting_func text_column"},
@@ -275,7 +286,7 @@ static const foreign_group groups[] = {
      "max_train_samples sanity_check dataset_shard_num dataset_shard_idx "
      "eval_sequence_len pretraining_sample_concatenation"},
     {REFUSED, "'default_system' is the system text of conversations without one",
-     "system_prompt default_system_message"},
+     "system_prompt"},
     {REFUSED, "see 'chat_template' and 'roles_to_train'",
      "preserve_thinking tool_format role_boundaries"},
     {REFUSED, "set 'saves_per_epoch'", "save_epochs"},
@@ -305,6 +316,9 @@ static const struct {
     {"quantization_method", "bnb bitsandbytes auto"},
     {"bnb_4bit_quant_type", "nf4"},
     {"quantization_type", "nf4"},
+    {"nf4_backend", "bitsandbytes"},
+    {"peft_layers_pattern", "layers model.layers h transformer.h"},
+    {"layers_pattern", "layers model.layers h transformer.h"},
     {"double_quantization", "true"},
     {"bnb_4bit_use_double_quant", "true"},
     {"use_bnb_nested_quant", "true"},
@@ -442,6 +456,7 @@ af_key_need af_foreign_need(const char *key)
         af_key_need need;
     } needs[] = {{"packing_strategy", AF_NEED_PACKING},
                  {"double_quantization", AF_NEED_4BIT},
+                 {"nf4_backend", AF_NEED_4BIT},
                  {"bnb_4bit_use_double_quant", AF_NEED_4BIT},
                  {"use_bnb_nested_quant", AF_NEED_4BIT}};
     for (size_t i = 0; i < AF_LEN(needs); i++)

@@ -149,6 +149,10 @@ AF_CHECKED af_status af_run_rl_infer(af_run_config *r, af_error *err);
 /* run_dialect.c: the kind of training in a name that the file gives its result, and that name; NONE
  * when there is none, or two. */
 af_rl af_dialect_rl(const af_yaml *root, const char **name);
+/* run_switches.c: keeps in mind that the file has a key which switches others on. NULL = none. */
+void af_run_note_name(af_run_config *r, const af_key *k);
+/* Whether keys with this need are left over from another run: the file says that it is off. */
+bool af_run_is_left_over(const af_run_config *r, af_key_need need);
 /* run_labels.c: the same for texts with labels. */
 AF_CHECKED af_status af_run_labels_check(const af_run_config *r, af_error *err);
 /* run_dialect.c: defaults that depend on what is trained; once all keys are read. */

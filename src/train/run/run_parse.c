@@ -403,7 +403,7 @@ static af_status apply_file(const parser *p, const af_yaml *root)
     for (int i = 0; i < ours->count; i++) {
         const af_key *k = af_key_find(ours->key[i]);
         const int line = ours->key_line[i];
-        p->run->adapter_is_named |= k && strcmp(k->name, "adapter") == 0;
+        af_run_note_name(p->run, k);
         const af_status st =
             apply(p, ours->key[i], name_in_line(root, line, ours->key[i]), ours->item[i], line);
         if (st != AF_OK)

@@ -76,6 +76,9 @@ static const struct {
     {"disable_gradient_checkpointing", "false", "gradient_checkpointing", "true"},
     {"enable_activation_checkpointing", "true", "gradient_checkpointing", "true"},
     {"enable_activation_checkpointing", "false", "gradient_checkpointing", "false"},
+    {"bf16", "full", "bf16", "true"},                /* Axolotl: evaluations in bf16, too */
+    {"adafactor", "true", "optimizer", "adafactor"}, /* older TrainingArguments */
+    {"adafactor", "false", NULL, NULL},
     {"gradient_checkpointing", "unsloth", "gradient_checkpointing", "true"},
     {"gradient_checkpointing", "offload", "activation_offloading", "true"},
     {"gradient_checkpointing", "offload_disk", "activation_offloading", "true"},
@@ -488,6 +491,9 @@ static af_status translate_entry(af_translation *t, int i)
         return af_translate_number(t, key, i, AF_SEQUENCE_UNLIMITED); /* None: nothing is cut */
     if (af_yaml_is_null(n))
         return af_translate_put(t, key, line, n);
+    const char *why;
+    if (line > 0 && af_foreign_is_left_over(t->root, key, &why))
+        return af_run_idle_add(t->run, key, line, why, t->err);
     if (af_autotrain_translate(t, i, &st))
         return st;
     if (is(key, "batch_size") && af_yaml_get(t->root, "micro_batch_size"))

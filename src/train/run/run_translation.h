@@ -37,6 +37,10 @@ void af_source_set(af_source *s, const char *key, const char *value);
 /* A list of them for `datasets`; NULL when there is no memory. */
 af_yaml *af_source_list(const af_source *s, int n, af_arena *mem, int line);
 
+/* run_switches.c: whether the key belongs to another one that the file leaves off, so that its own
+ * trainer does not read it; *why says which. */
+bool af_foreign_is_left_over(const af_yaml *root, const char *key, const char **why);
+
 /* run_swift.c, run_sections.c: the same for ms-swift, Unsloth and AutoTrain. */
 bool af_swift_translate(af_translation *t, int i, af_status *st);
 bool af_unsloth_translate(af_translation *t, int i, af_status *st);
