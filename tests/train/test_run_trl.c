@@ -201,11 +201,24 @@ static void test_mixer(void **state)
     CHECK_OK(af_run_config_parse(&r, text, strlen(text), "run.yaml", NULL, 0, &err), err);
     assert_int_equal(r.datasets->count, 4);
     assert_string_equal(af_yaml_get(r.datasets->item[1], "split")->text, "train_y");
-    assert_string_equal(af_yaml_get(r.datasets->item[1], "weight")->text, "0.5");
+    assert_string_equal(af_yaml_get(r.datasets->item[1], "first_share")->text, "0.5");
+    assert_null(af_yaml_get(r.datasets->item[2], "first_share"));
     assert_int_equal(r.test_datasets->count, 2);
     assert_string_equal(af_yaml_get(r.test_datasets->item[1], "path")->text, "b");
-    assert_null(af_yaml_get(r.test_datasets->item[0], "weight"));
+    assert_null(af_yaml_get(r.test_datasets->item[0], "first_share"));
     af_run_config_clear(&r);
+    static const char *const none = "model_name_or_path: m\nuse_peft: true\n"
+                                    "dataset_mixer: {a: 0.0, b: 0.25}\n";
+    CHECK_OK(af_run_config_parse(&r, none, strlen(none), "run.yaml", NULL, 0, &err), err);
+    assert_int_equal(r.datasets->count, 1); /* nothing of a */
+    assert_string_equal(af_yaml_get(r.datasets->item[0], "path")->text, "b");
+    af_run_config_clear(&r);
+    static const char *const more = "model_name_or_path: m\nuse_peft: true\n"
+                                    "dataset_mixer: {a: 1.5}\n";
+    assert_int_equal(af_run_config_parse(&r, more, strlen(more), "run.yaml", NULL, 0, &err),
+                     AF_EUSAGE);
+    assert_non_null(
+        strstr(err.msg, "run.yaml:3: a share of dataset_mixer must be between 0 and 1"));
     CHECK_OK(parse(&r, "dataset_splits: [train_x]", NULL, 0, &err), err);
     assert_int_equal(r.idle->count, 1);
     af_run_config_clear(&r);

@@ -29,9 +29,10 @@ static af_status read_parts(af_data_entry *p, const af_yaml *n)
         st = af_data_entry_read(p, n);
         p->s->continued = p->part > 0;
         if (st == AF_OK && parts > 1 &&
-            (p->s->max_samples || p->s->num_samples || p->s->shards || p->s->weight != 1))
+            (p->s->max_samples || p->s->num_samples || p->s->shards || p->s->weight != 1 ||
+             p->s->first_share > 0))
             st = af_fail(p->err, AF_EUSAGE,
-                         "%s: a sum of splits has no max_samples, num_samples, shards or weight: "
+                         "%s: a sum of splits has no max_samples, num_samples, shards or share: "
                          "give each split an entry of its own",
                          af_data_source_loc(at, p->o->run_path, p->s->split_line));
     }

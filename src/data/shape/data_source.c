@@ -77,6 +77,7 @@ static const source_key keys[] = {
     {"shards", COUNT, AT(shards), 0},
     {"shards_idx", COUNT, AT(shard), 0},
     {"weight", SHARE, AT(weight), 0},
+    {"first_share", SHARE, AT(first_share), 0},
     {"fraction", SHARE, AT(fraction), 0},
     {"seed", COUNT, AT(seed), 0},
     {"drop_system_message", BOOL, AT(drop_system), TURNS},

@@ -54,6 +54,7 @@ typedef struct af_data_source {
     int64_t shard;        /* the part that is taken, from 0 */
     double weight;        /* share of the records, by chance; above 1 some come more than once */
     uint64_t seed;        /* of that choice */
+    double first_share;   /* share of the records, the first ones; 0 = all */
     double fraction;      /* of all records of the run, the first of each dataset; 0 = not given */
     int line, split_line; /* in the run file */
     uint64_t set_keys;    /* which keys the entry sets: one bit per row of the key table */

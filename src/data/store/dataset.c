@@ -123,12 +123,12 @@ static void hash_source(af_sha256 *h, const af_data_source *s)
     const af_data_slice *c = &s->slice;
     snprintf(text, sizeof text,
              "%d %d %d %d %d %" PRIx64 " %d %d %d %d %d %d %d %" PRId64 " %" PRId64 " %" PRId64
-             " %" PRId64 " %" PRId64 " %" PRId64 " %a %" PRIx64,
+             " %" PRId64 " %" PRId64 " %" PRId64 " %a %a %" PRIx64,
              (int)s->shape, s->shape_given, (int)s->train_on_eos, s->train_on_inputs,
              s->completion_apart, s->set_keys /* keys without effect, too */, s->cut,
              s->drop_system, s->split_thinking, c->given, c->percent, c->has_from, c->has_to,
              c->from, c->to, s->max_samples, s->num_samples, s->shards, s->shard, s->weight,
-             s->seed);
+             s->first_share, s->seed);
     hash_text(h, text);
 }
 

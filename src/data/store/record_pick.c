@@ -41,7 +41,7 @@ static bool needs_count(const af_data_source *s)
 {
     return s->slice.percent || (s->slice.has_from && s->slice.from < 0) ||
            (s->slice.has_to && s->slice.to < 0) || s->num_samples || s->weight != 1 ||
-           s->fraction > 0 || s->shards > 1;
+           s->first_share > 0 || s->fraction > 0 || s->shards > 1;
 }
 
 /* A part of the records in random order, as Dataset.shuffle().shard() of Hugging Face gives it. */
@@ -85,6 +85,12 @@ af_status af_record_pick_open(af_record_pick *out, const af_data_source *s, cons
     if (s->slice.given && out->from >= out->to)
         return af_fail(err, AF_EUSAGE, "%s: split takes none of the %" PRId64 " records of %s",
                        af_data_source_loc(at, run_path, s->split_line), n, s->path);
+    if (s->first_share > 0 && s->first_share < 1)
+        out->to = out->from + (int64_t)((double)(out->to - out->from) * s->first_share);
+    if (s->first_share > 0 && out->from >= out->to)
+        return af_fail(err, AF_EUSAGE,
+                       "%s: a share of %g takes none of the %" PRId64 " records of %s",
+                       af_data_source_loc(at, run_path, s->line), s->first_share, n, s->path);
     const af_status st = take_shard(out, s, run_path, err);
     if (st != AF_OK)
         return st;

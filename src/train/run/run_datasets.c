@@ -122,25 +122,35 @@ static af_status mixture(builder *b, const af_yaml *m)
 
 static bool is_test(const char *split) { return strstr(split, "test") != NULL; }
 
+/* The share of a dataset's first records that a mixer takes. */
+static af_status mixer_share(const builder *b, const af_yaml *n, double *share)
+{
+    return af_yaml_f64(n, share) && *share >= 0 && *share <= 1
+               ? AF_OK
+               : wants(b, "a share of dataset_mixer", n, "between 0 and 1");
+}
+
 /* The datasets of a mixer in its splits to train on, or to evaluate on, which are taken whole. */
 static af_status mixer_list(builder *b, const af_yaml *m, bool test)
 {
     static const char *const usual[] = {"train"};
     const af_strings configs = b->r->dataset_configs, given = b->r->dataset_splits;
     const af_strings splits = given.count ? given : (af_strings){(const char **)usual, 1};
-    const af_status st = begin(b, m->count * splits.count, m->line);
+    af_status st = begin(b, m->count * splits.count, m->line);
     for (int i = 0; st == AF_OK && i < m->count * splits.count; i++) {
         const int k = i / splits.count, line = m->key_line[k];
         const char *split = splits.item[i % splits.count];
-        if (is_test(split) != test)
+        double share = 1;
+        st = mixer_share(b, m->item[k], &share);
+        if (is_test(split) != test || (!test && share == 0) || st != AF_OK)
             continue;
         af_yaml *e = entry(b, line);
         put_text(b, e, "path", m->key[k], line);
         if (configs.count)
             put_text(b, e, "name", configs.item[k], line);
         put_text(b, e, "split", split, line);
-        if (!test)
-            put(b, e, "weight", m->item[k]);
+        if (!test && share < 1)
+            put(b, e, "first_share", m->item[k]);
     }
     return st;
 }
