@@ -110,7 +110,8 @@ typedef struct af_run_step_result {
  * af_run_close. */
 AF_API AF_CHECKED af_status af_run_new(af_run **out, af_error *err);
 /* Sets a key of a run file (afinar train --help lists them) before af_run_open. `value` is YAML
- * text: "3", "true", "[q_proj, v_proj]"; "null" restores the default. Both strings are copied.
+ * text: "3", "true", "[q_proj, v_proj]"; a key of one text (a path, a template) takes it as it
+ * stands, unless it is in quotes. "null" restores the default. Both strings are copied.
  * AF_EUSAGE for an unknown key (the message names the nearest one) or a wrong value. */
 AF_API AF_CHECKED af_status af_run_set(af_run *run, const char *key, const char *value,
                                        af_error *err);

@@ -108,36 +108,52 @@ static double tick(double range)
     return p * (q < 1.5 ? 1 : q < 3.5 ? 2 : q < 7.5 ? 5 : 10);
 }
 
-/* 12000 as 12k: axis labels stay short. */
-static void put_label(af_buf *b, double v)
+/* 12000 as 12k: axis labels stay short, with the digits in which neighbours differ. */
+static void put_label(af_buf *b, double v, double step)
 {
-    if (fabs(v) >= 1e9)
-        af_buf_printf(b, "%.4gG", v / 1e9);
-    else if (fabs(v) >= 1e6)
-        af_buf_printf(b, "%.4gM", v / 1e6);
-    else if (fabs(v) >= 1e4)
-        af_buf_printf(b, "%.4gk", v / 1e3);
-    else
-        af_buf_printf(b, "%.4g", v);
+    const double unit = fabs(v) >= 1e9 ? 1e9 : fabs(v) >= 1e6 ? 1e6 : fabs(v) >= 1e4 ? 1e3 : 1;
+    const double digits = v == 0 ? 0 : ceil(log10(fabs(v) / step)) + 1;
+    af_buf_printf(b, "%.*g%s", (int)AF_MIN(AF_MAX(digits, 4), 12), v / unit,
+                  unit == 1e9   ? "G"
+                  : unit == 1e6 ? "M"
+                  : unit == 1e3 ? "k"
+                                : "");
 }
+
+/* Labels of an axis: multiples of a step. They are counted: a step that is added to a large value
+ * may be less than its last bit. */
+typedef struct chart_ticks {
+    double step, first;
+    int count;
+} chart_ticks;
+
+static chart_ticks find_ticks(double from, double to, double step)
+{
+    enum { TICKS_MAX = 20 };
+    const double first = ceil(from / step), n = floor(to / step + 1e-9) - first + 1;
+    return (chart_ticks){step, first, n >= 1 ? (int)AF_MIN(n, TICKS_MAX) : 0}; /* NaN: none */
+}
+
+static double tick_at(const chart_ticks *t, int i) { return (t->first + i) * t->step; }
 
 static void put_axes(af_buf *b, const chart_range *r)
 {
-    const double ty = tick(r->y1 - r->y0), tx = AF_MAX(1.0, tick(r->x1 - r->x0));
-    for (double y = ceil(r->y0 / ty) * ty; y <= r->y1 + ty * 1e-9; y += ty) {
-        const double at = at_y(r, y);
+    const chart_ticks ty = find_ticks(r->y0, r->y1, tick(r->y1 - r->y0));
+    const chart_ticks tx = find_ticks(r->x0, r->x1, AF_MAX(1.0, tick(r->x1 - r->x0)));
+    for (int i = 0; i < ty.count; i++) {
+        const double y = tick_at(&ty, i), at = at_y(r, y);
         af_buf_printf(b,
                       "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/><text "
                       "x=\"%d\" y=\"%.1f\" text-anchor=\"end\">",
                       LEFT, W - RIGHT, at, at, LEFT - 6, at + 4);
-        put_label(b, fabs(y) < ty * 1e-6 ? 0.0 : y);
+        put_label(b, y, ty.step);
         af_buf_str(b, "</text>");
     }
-    for (double x = ceil(r->x0 / tx) * tx; x <= r->x1 + tx * 1e-9; x += tx) {
-        const double at = at_x(r, x);
+    for (int i = 0; i < tx.count; i++) {
+        const double x = tick_at(&tx, i), at = at_x(r, x);
         af_buf_printf(b, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"%s\">", at, H - 10,
                       at > W - EDGE ? "end" : "middle"); /* a long number would be cut off */
-        put_label(b, x);
+        put_label(b, x, tx.step);
         af_buf_str(b, "</text>");
     }
 }
@@ -206,6 +222,15 @@ static void put_hovers(af_buf *b, const af_series *a, const af_series *second, c
     }
 }
 
+/* Some room above and below; rounding errors of a flat curve do not fill the plot. */
+static void pad_y(chart_range *r)
+{
+    const double range = r->y1 - r->y0, size = AF_MAX(fabs(r->y0), fabs(r->y1));
+    const double pad = range > size * 1e-7 ? range * 0.05 : AF_MAX(size * 0.05, 1e-12);
+    r->y0 -= pad;
+    r->y1 += pad;
+}
+
 void af_chart_put(af_buf *b, const char *title, const af_series *a, const af_series *second,
                   bool noisy)
 {
@@ -217,9 +242,7 @@ void af_chart_put(af_buf *b, const char *title, const af_series *a, const af_ser
         return;
     if (r.x1 == r.x0)
         r.x1 = r.x0 + 1;
-    const double pad = r.y1 > r.y0 ? (r.y1 - r.y0) * 0.05 : AF_MAX(fabs(r.y0) * 0.05, 1e-12);
-    r.y0 -= pad;
-    r.y1 += pad;
+    pad_y(&r);
     af_buf_printf(b, "<figure><figcaption>%s</figcaption><svg viewBox=\"0 0 %d %d\" role=\"img\">",
                   title, W, H);
     put_axes(b, &r);

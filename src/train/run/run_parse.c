@@ -1,12 +1,10 @@
 /* run_parse.c - from YAML and key=value to an af_run_config. */
-#include "base/file.h"
 #include "base/log.h"
-#include "format/hub/hub_name.h"
+#include "format/text/unicode.h"
 #include "train/run/run_foreign.h"
 #include "train/run/run_keys.h"
 #include "train/run/run_translate.h"
 
-#include <limits.h>
 #include <strings.h>
 
 typedef struct parser {
@@ -355,8 +353,9 @@ static void find_strict(af_run_config *r, const af_yaml *root, const char *const
     if (n && !af_yaml_bool(n, &r->strict))
         r->strict = false; /* an error when the key itself is read */
     for (int i = 0; i < count; i++)
-        if (strcmp(overrides[i], "strict=true") == 0)
-            r->strict = true;
+        if (strncmp(overrides[i], "strict=", 7) == 0)
+            (void)af_yaml_bool(&(af_yaml){.kind = AF_YAML_SCALAR, .text = overrides[i] + 7},
+                               &r->strict);
 }
 
 /* What a missing key means in the trainer the file was written for. */
@@ -412,15 +411,60 @@ static af_status apply_file(const parser *p, const af_yaml *root)
     return AF_OK;
 }
 
+/* Whether a key of one text has it as it stands: a shell has removed the quotes that YAML would
+ * need ("a: b", "#1", "{% if"). */
+static bool is_literal(const char *key, const char *text)
+{
+    const af_key *k = af_key_find(key);
+    const af_yaml plain = {.kind = AF_YAML_SCALAR, .text = text};
+    return k && k->kind == AF_KEY_STR && !af_yaml_is_null(&plain);
+}
+
+/* Still in quotes as YAML has them; "'a' or 'b'" is not. */
+static bool is_quoted(const parser *p, const char *text)
+{
+    af_yaml *n;
+    return (*text == '"' || *text == '\'') &&
+           af_yaml_parse(&n, &p->run->mem, text, strlen(text), "", NULL) == AF_OK &&
+           n->kind == AF_YAML_SCALAR;
+}
+
+static af_status read_literal(const parser *p, const char *key, const char *text, af_yaml **out)
+{
+    const uint64_t n = strlen(text);
+    const char *at = text;
+    if (af_utf8_valid(text, n) < n)
+        return af_fail(p->err, AF_EUSAGE, "%s: %s is not UTF-8", p->run->override, key);
+    while (*at && ((unsigned char)*at >= 0x20 || *at == '\n' || *at == '\t') && *at != 0x7f)
+        at++;
+    if (*at)
+        return af_fail(p->err, AF_EUSAGE, "%s: %s has a control character, \\x%02x",
+                       p->run->override, key, (unsigned)*at);
+    *out = af_arena_take(&p->run->mem, sizeof **out);
+    const char *copy = af_arena_strndup(&p->run->mem, text, n);
+    if (!*out || !copy)
+        return af_fail_nomem(p->err, key, n);
+    **out = (af_yaml){.kind = AF_YAML_SCALAR, .text = copy};
+    return AF_OK;
+}
+
+static af_status read_text(const parser *p, const char *key, const char *text, af_yaml **out)
+{
+    if (!*text)
+        text = "\"\"";
+    if (is_literal(key, text) && !is_quoted(p, text))
+        return read_literal(p, key, text, out);
+    const af_status st = af_yaml_parse(out, &p->run->mem, text, strlen(text), key, p->err);
+    return st == AF_OK ? st : af_fail_prefix(st, p->err, "%s", p->run->override);
+}
+
 /* A key from outside the file; nodes of the tree point into the copy of `text`. */
 static af_status apply_text(const parser *p, const char *key, const char *text)
 {
     af_yaml *value;
-    if (!*text)
-        text = "\"\"";
-    af_status st = af_yaml_parse(&value, &p->run->mem, text, strlen(text), key, p->err);
+    af_status st = read_text(p, key, text, &value);
     if (st != AF_OK)
-        return af_fail_prefix(st, p->err, "%s", p->run->override);
+        return st;
     af_yaml_forget_lines(value);
     int line = 0;
     const af_yaml one = {
@@ -531,50 +575,6 @@ af_status af_run_config_parse(af_run_config *out, const char *text, uint64_t siz
 done:
     if (st != AF_OK)
         af_run_config_clear(out);
-    return st;
-}
-
-/* An adapter may be ORG/NAME of the hub; from here on it is the folder. */
-static af_status find_adapter(af_run_config *run, const char *key, const char **place,
-                              af_error *err)
-{
-    char at[300], *dir = NULL;
-    if (!*place || af_path_is_taken(*place) || !af_hub_is_name(*place))
-        return AF_OK;
-    af_status st = af_hub_snapshot(&dir, AF_HUB_MODEL, *place, NULL, NULL, 0, err);
-    if (st != AF_OK)
-        return af_fail_prefix(st, err, "%s", af_run_key_loc(run, key, at, sizeof at));
-    *place = af_arena_strndup(&run->mem, dir, strlen(dir));
-    if (!*place)
-        st = af_fail_nomem(err, "a path", strlen(dir));
-    free(dir);
-    return st;
-}
-
-af_status af_run_config_read(af_run_config *out, const char *path, const char *const *overrides,
-                             int count, af_error *err)
-{
-    af_status st = af_need_strings(overrides, count, INT_MAX, "overrides", err);
-    if (st != AF_OK)
-        return st;
-    const bool piped = strcmp(path, "-") == 0;
-    char *text = NULL;
-    uint64_t size = 0;
-    if (af_dir_exists(path))
-        return af_fail(err, AF_EUSAGE,
-                       "'%s' is a folder, not a run file (afinar init MODEL DATASET writes one)",
-                       path);
-    st = af_file_read(&text, &size, piped ? "/dev/stdin" : path, AF_YAML_BYTES_MAX, err);
-    if (st == AF_OK)
-        st = af_run_config_parse(out, text, size, piped ? "stdin" : path, overrides, count, err);
-    free(text);
-    if (st == AF_OK) {
-        st = find_adapter(out, "lora_model_dir", &out->lora_model_dir, err);
-        if (st == AF_OK)
-            st = find_adapter(out, "teacher_adapter", &out->teacher_adapter, err);
-        if (st != AF_OK)
-            af_run_config_clear(out);
-    }
     return st;
 }
 

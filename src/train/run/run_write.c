@@ -2,23 +2,37 @@
 #include "afinar/schedule.h"
 #include "base/buf.h"
 #include "data/shape/data_source.h"
+#include "format/text/unicode.h"
 #include "train/run/run_keys.h"
+
+/* What YAML does not allow in a file (control characters, a byte order mark) or reads as the end of
+ * a line. */
+static bool needs_escape(uint32_t cp)
+{
+    return cp < 0x20 || (cp >= 0x7f && cp < 0xa0) || cp == 0x2028 || cp == 0x2029 || cp == 0xfeff ||
+           cp == 0xfffe || cp == 0xffff;
+}
 
 void af_put_quoted(af_buf *b, const char *s)
 {
+    const uint64_t n = strlen(s), valid = af_utf8_valid(s, n);
+    uint32_t cp;
     af_buf_char(b, '"');
-    for (; *s; s++) {
-        const unsigned char c = (unsigned char)*s;
-        if (c == '"' || c == '\\')
-            af_buf_printf(b, "\\%c", c);
-        else if (c == '\n')
+    for (uint64_t at = 0, len; at < n; at += len) {
+        len = 1;
+        cp = (unsigned char)s[at];
+        if (at < valid)
+            len = af_utf8_get(s + at, &cp);
+        if (cp == '"' || cp == '\\')
+            af_buf_printf(b, "\\%c", (int)cp);
+        else if (cp == '\n')
             af_buf_str(b, "\\n");
-        else if (c == '\t')
+        else if (cp == '\t')
             af_buf_str(b, "\\t");
-        else if (c < 0x20)
-            af_buf_printf(b, "\\u%04x", c);
+        else if (needs_escape(cp) && (at < valid || cp < 0x80))
+            af_buf_printf(b, "\\u%04x", cp);
         else
-            af_buf_char(b, (char)c);
+            af_buf_add(b, s + at, len);
     }
     af_buf_char(b, '"');
 }
