@@ -24,7 +24,8 @@ typedef struct foreign_group {
 /* clang-format off */
 static const foreign_group groups[] = {
     {IDLE, "attention is always fused",
-     "fa_varlen_kwargs_in_collator attn_implementation flash_attention flash_attn use_flash_attn flash_attn_2 sdp_attention "
+     "fa_varlen_kwargs_in_collator attn_implementation flash_attention flash_attn use_flash_attn "
+     "flash_attn_2 sdp_attention "
      "xformers_attention flex_attention flex_attn_compile_kwargs eager_attention sage_attention "
      "flash_optimum fused_attn_kernel gemma4_hybrid_attn_impl large_head_attention "
      "flash_attn_d512 sdpa_varlen flash_attn_fuse_mlp flash_attn_fuse_qkv flash_attn_rms_norm "
@@ -32,7 +33,8 @@ static const foreign_group groups[] = {
     {IDLE, "losses and heads are always fused",
      "cut_cross_entropy chunked_cross_entropy chunked_cross_entropy_num_chunks "
      "flash_attn_cross_entropy liger_cross_entropy liger_fused_linear_cross_entropy "
-     "cut_cross_entropy_* dpo_use_logits_to_keep use_logits_to_keep use_num_logits_to_keep use_liger_loss "
+     "cut_cross_entropy_* dpo_use_logits_to_keep use_logits_to_keep use_num_logits_to_keep "
+     "use_liger_loss "
      "base_model_attribute_name"},
     {IDLE, "kernels are afinar's own",
      "autotune_* use_liger_kernel enable_liger_kernel liger_kernel_config liger_kernel liger_rope "
@@ -48,7 +50,8 @@ static const foreign_group groups[] = {
     {IDLE, "adapters are always computed with their linears",
      "lora_mlp_kernel lora_qkv_kernel lora_o_kernel lora_embedding_kernel"},
     {IDLE, "norms and adapters are always computed in f32",
-     "lora_fp32_gradients upcast_layernorm upcast_lmhead_output fp32_norms fp32_norm_classes embeddings_skip_upcast "
+     "lora_fp32_gradients upcast_layernorm upcast_lmhead_output fp32_norms fp32_norm_classes "
+     "embeddings_skip_upcast "
      "peft_autocast_adapter_dtype autocast_adapter_dtype lora_dtype"},
     {IDLE, "recomputation has one kind: see 'gradient_checkpointing'",
      "gradient_checkpointing_kwargs activation_checkpointing_kwargs use_reentrant_gc "
@@ -94,7 +97,8 @@ static const foreign_group groups[] = {
      "eval_packing max_packed_sequence_len ignore_pad_token_for_loss padding_value "
      "label_pad_token_id sortish_sampler"},
     {IDLE, "evaluation runs record by record, and reports loss, perplexity and accuracy",
-     "eval_batch_size per_device_eval_batch_size per_gpu_eval_batch_size eval_accumulation_steps eval_do_concat_batches "
+     "eval_batch_size per_device_eval_batch_size per_gpu_eval_batch_size eval_accumulation_steps "
+     "eval_do_concat_batches "
      "eval_use_gather_object prediction_loss_only bf16_full_eval fp16_full_eval compute_accuracy "
      "batch_eval_metrics include_for_metrics include_inputs_for_metrics eval_on_each_dataset "
      "do_causal_lm_eval eval_causal_lm_metrics do_bench_eval bench_dataset bench_split "

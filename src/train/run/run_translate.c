@@ -316,24 +316,6 @@ static af_status put_loftq(af_translation *t, int i)
                : st;
 }
 
-/* The repository of SimPO: the margin as a multiple of beta, in files that are for its trainer. */
-static af_status translate_margin(af_translation *t, int i)
-{
-    const af_yaml *beta = af_yaml_get(t->root, "beta"), *n = t->root->item[i];
-    double ratio, times = 2; /* its default */
-    char text[40];
-    if (!af_yaml_f64(n, &ratio) || (beta && !af_yaml_is_null(beta) && !af_yaml_f64(beta, &times)))
-        return af_translate_put(t, "simpo_gamma", t->root->key_line[i],
-                                n); /* not a number: says so */
-    snprintf(text, sizeof text, "%.17g", ratio * times);
-    const af_status st = af_translate_put(t, "simpo_gamma", t->root->key_line[i],
-                                          af_translate_scalar(t, n->line, text));
-    return st != AF_OK || af_yaml_get(t->root, "rl")
-               ? st
-               : af_translate_put(t, "rl", t->root->key_line[i],
-                                  af_translate_scalar(t, n->line, "simpo"));
-}
-
 static const char *const base_keys[] = {"base_model", "model_name_or_path", "model"};
 
 static bool names_base(const char *key)
@@ -511,16 +493,10 @@ static af_status translate_entry(af_translation *t, int i)
         return put_loftq(t, i);
     if (is(key, "load_in_4bit") && is_loftq(af_yaml_get(t->root, "peft")))
         return AF_OK; /* there it says how the base is loaded, before it is changed */
-    if (translate_state(t, i, &st) || translate_pissa(t, i, &st) || af_mlx_translate(t, i, &st) ||
-        af_swift_translate(t, i, &st) || af_unsloth_translate(t, i, &st))
+    if (translate_state(t, i, &st) || translate_pissa(t, i, &st) || af_simpo_translate(t, i, &st) ||
+        af_mlx_translate(t, i, &st) || af_swift_translate(t, i, &st) ||
+        af_unsloth_translate(t, i, &st))
         return st;
-    if (af_yaml_get(t->root, "gamma_beta_ratio") && is(key, "sft_weight"))
-        return af_translate_put(t, "cpo_alpha", line, n);
-    if (af_yaml_get(t->root, "gamma_beta_ratio") && is(key, "loss_type") &&
-        af_translate_says(n, "sigmoid"))
-        return AF_OK;
-    if (is(key, "gamma_beta_ratio"))
-        return translate_margin(t, i);
     if (names_base(key) && revision_of(t->root, n))
         return put_revised(t, i, revision_of(t->root, n));
     if (is(key, "tokens") && n->kind == AF_YAML_MAP) /* an older Axolotl's special_tokens */

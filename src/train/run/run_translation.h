@@ -41,10 +41,11 @@ af_yaml *af_source_list(const af_source *s, int n, af_arena *mem, int line);
  * trainer does not read it; *why says which. */
 bool af_foreign_is_left_over(const af_yaml *root, const char *key, const char **why);
 
-/* run_swift.c, run_sections.c: the same for ms-swift, Unsloth and AutoTrain. */
+/* run_swift.c, run_sections.c, run_simpo.c: the same for ms-swift, Unsloth, AutoTrain and SimPO. */
 bool af_swift_translate(af_translation *t, int i, af_status *st);
 bool af_unsloth_translate(af_translation *t, int i, af_status *st);
 bool af_autotrain_translate(af_translation *t, int i, af_status *st);
+bool af_simpo_translate(af_translation *t, int i, af_status *st);
 /* The root with the keys of its sections among its own. */
 AF_CHECKED af_status af_sections_join(const af_yaml **out, const af_translation *t);
 /* run_torchtune.c, run_oumi.c: the maps of their files as one map of our keys. */
