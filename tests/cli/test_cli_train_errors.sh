@@ -60,7 +60,8 @@ key "train_on_eos is 'maybe'" train_on_eos=maybe
 key "val_set_size 2.5" val_set_size=2.5
 key "val_set_size holds out 64 of 64" val_set_size=64
 key "warmup_ratio is 2" warmup_ratio=2
-key "base_model must be one value" 'base_model=[a, b]'
+yaml "run.yaml:1: base_model must be one value" 'base_model: [a, b]'
+key "command line: no model '[a, b]'" 'base_model=[a, b]'
 key "logging_steps is 0" logging_steps=0
 key "seed is -1" seed=-1
 # --- keys against each other

@@ -47,13 +47,14 @@ static double number(const json_t *row, const char *key)
     return json_number_value(json_object_get(row, key));
 }
 
-/* Ten times what was measured: losses 1.7e-6, norms 1.1e-5 of their size. */
+/* Five times what was measured over seven kernel tables: losses 3.2e-6, norms 1.1e-4 of their size
+ * (single steps of llama-rows and llama-saved; the order of sums moves them from 1e-5 to that). */
 static void compare(const char *name, const json_t *row, const json_t *want)
 {
     const double step = number(row, "step"), size = fmax(1, number(want, "grad_norm"));
     CHECK_MSG(fabs(number(row, "loss") - number(want, "loss")) <= 1.5e-5,
               "%s step %g: loss %.9g, %.9g", name, step, number(row, "loss"), number(want, "loss"));
-    CHECK_MSG(fabs(number(row, "grad_norm") - number(want, "grad_norm")) <= 1e-4 * size,
+    CHECK_MSG(fabs(number(row, "grad_norm") - number(want, "grad_norm")) <= 5e-4 * size,
               "%s step %g: norm %.9g, %.9g", name, step, number(row, "grad_norm"),
               number(want, "grad_norm"));
 }
