@@ -146,6 +146,11 @@ typedef union af_attr {
         bool adds; /* the last input is added to the result: ops/norm/norm_residual.h */
     } linear;
     struct {
+        int last;    /* power of the series */
+        bool exact;  /* the transform itself, not its series */
+        bool turned; /* OFT_ROTATE by the transposed blocks */
+    } oft;
+    struct {
         double softcap, logit_scale, smoothing;
         int64_t chunk_rows;
         bool scaled, dh, dw; /* has the scale input; makes dh; makes dw */

@@ -10,6 +10,7 @@
 #include "backend/case_general.h"
 #include "backend/case_glu.h"
 #include "backend/case_head.h"
+#include "backend/case_oft.h"
 #include "backend/case_quant.h"
 #include "backend/case_recurrent.h"
 
@@ -492,6 +493,10 @@ static const test_case cases[] = {
     {"adapter_only", case_adapter_only, 1e-2},
     {"dora_norm", case_dora_norm, 0},
     {"dora_norm_odd", case_dora_norm_odd, 0},
+    {"oft", case_oft, 0},
+    {"oft_exact", case_oft_exact, 0},
+    {"oft_single", case_oft_single, 0},
+    {"oft_wide", case_oft_wide, 0},
     {"glu_clamped", case_glu_clamped, 0},
     {"moe", case_moe, 2e-2},
     {"moe_train", case_moe_train, 2e-2},

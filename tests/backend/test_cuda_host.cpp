@@ -10,6 +10,7 @@
  * binary_any, the _gather kernels), and moe, muon, dora, head and noise. */
 #include "host/case_dense.h"
 #include "host/case_elements.h"
+#include "host/case_oft.h"
 #include "host/case_optim_bf16.h"
 #include "host/case_routes.h"
 #include "host/case_selective.h"
@@ -71,6 +72,7 @@ int main()
     clip_case();
     fake_float_case();
     ternary_case();
+    oft_cases();
     channel_case();
     columns_case();
     adam_mini_case(false);

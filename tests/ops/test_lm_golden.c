@@ -1,11 +1,12 @@
 /* test_lm_golden.c - results and gradients of the language-model ops against values that PyTorch
- * computed in float64 (tests/golden/ops/make_lm_ops.py, make_moe_ops.py). Leaves take shape and
- * type from the file: an f64 tensor with a stored gradient is a parameter. */
+ * computed in float64 (tests/golden/ops/make_lm_ops.py, make_moe_ops.py, make_oft.py). Leaves take
+ * shape and type from the file: an f64 tensor with a stored gradient is a parameter. */
 #include "ops/lm_block.h"
 #include "test.h"
 
 #include "backend/cpu/cpu.h"
 #include "format/weights/safetensors.h"
+#include "ops/oft/oft.h"
 
 #include <math.h>
 
@@ -84,7 +85,9 @@ static void check_case(const char *name, golden_build *build, int variant, int t
     char path[4096];
     golden c = {.name = name};
     snprintf(path, sizeof path, "%s/ops/%s_ops.safetensors", golden_dir(),
-             strncmp(name, "experts", 7) == 0 ? "moe" : "lm");
+             strncmp(name, "experts", 7) == 0 ? "moe"
+             : strncmp(name, "oft", 3) == 0   ? "oft"
+                                              : "lm");
     CHECK_OK(af_safetensors_open(&c.file, path, &err), err);
     CHECK_OK(af_graph_new(&c.g, &err), err);
     CHECK_OK(af_cpu_open(&device, threads, &err), err);
@@ -292,6 +295,28 @@ static void test_moe(void **state)
     check("experts_v2", experts, 0);
 }
 
+/* terms: 0 = exact */
+static af_tensor *oft(golden *c, int terms)
+{
+    af_tensor *q = leaf(c, "q"), *x = leaf(c, "x");
+    int64_t n = 2;
+    while (n * (n - 1) / 2 < q->dim[1])
+        n++;
+    return af_oft_rotate(c->g, x,
+                         af_oft_blocks(c->g, q, &(af_oft_opts){n, terms, .exact = terms == 0}));
+}
+
+static void test_rotations_of_peft(void **state)
+{
+    (void)state;
+    check("oft", oft, 5);
+    check("oft_exact", oft, 0);
+    check("oft_share", oft, 5);
+    check("oft_2", oft, 2);
+    check("oft_3", oft, 3);
+    check("oft_7", oft, 7);
+}
+
 static af_tensor *block(golden *c, int recompute)
 {
     af_graph_set_recompute(c->g, (af_recompute)recompute, 2);
@@ -315,6 +340,7 @@ int main(void)
         cmocka_unit_test(test_linear),
         cmocka_unit_test(test_head_loss),
         cmocka_unit_test(test_moe),
+        cmocka_unit_test(test_rotations_of_peft),
         cmocka_unit_test(test_two_layer_decoder_in_every_recompute_mode),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

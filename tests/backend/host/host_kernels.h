@@ -103,6 +103,13 @@ thread_local float shared[1024];
 #undef rope_dnorm
 #pragma pop_macro("AF_PAIRS")
 #pragma pop_macro("AF_VEC")
+namespace ofts
+{
+#include "ops/oft/oft.cu"
+#undef TILE
+#undef THREADS
+#undef EACH
+} // namespace ofts
 namespace routers
 {
 #include "ops/moe/moe_pick.cu"
