@@ -166,6 +166,9 @@ af_status af_adapter_outline(af_adapter **out, const af_adapter_config *c, const
     AF_TRY(af_adapter_create(&a, s, err));
     AF_TRY(af_adapter_config_copy(&a->config, c, &a->arena, err));
     AF_TRY(lay_out(a, err));
+    a->as_stored = c->type == AF_PEFT_OFT;
+    if (a->as_stored)
+        AF_TRY(af_adapter_oft_lay_out(a, true, err));
     AF_TRY(lay_out_saved(a, err));
     AF_TRY(af_adapter_tokens_lay_out(a, err));
     AF_TRY(check_names(a, err));
@@ -513,8 +516,10 @@ static af_status finish_type(af_adapter *a, const char *dir, bool merged, af_err
     return form->multiplies ? AF_OK : af_adapter_describe(a, err);
 }
 
-static af_status read_folder(af_adapter **out, const af_model_spec *s, const char *dir, bool merged,
-                             af_adapter_tables tables, af_error *err)
+typedef enum read_purpose { TO_USE, TO_MERGE, TO_TRAIN } read_purpose;
+
+static af_status read_folder(af_adapter **out, const af_model_spec *s, const char *dir,
+                             read_purpose to, af_adapter_tables tables, af_error *err)
 {
     af_status st = AF_OK;
     af_adapter *a = NULL;
@@ -522,7 +527,8 @@ static af_status read_folder(af_adapter **out, const af_model_spec *s, const cha
     AF_TRY(af_adapter_create(&a, s, err));
     a->tables = tables;
     AF_TRY(af_adapter_config_read(&a->config, &a->arena, dir, err));
-    if (!merged)
+    a->as_stored = to == TO_TRAIN && a->config.type == AF_PEFT_OFT;
+    if (to != TO_MERGE && !a->as_stored)
         AF_TRY(af_adapter_check_adds(&a->config, dir, err));
     if (a->config.gguf) {
         AF_TRY(af_adapter_open_values(&w, dir, err));
@@ -541,6 +547,8 @@ static af_status read_folder(af_adapter **out, const af_model_spec *s, const cha
     if (a->config.ensure_tying)
         AF_TRY(af_adapter_save_tied(&a->config, &a->arena, w, err));
     AF_TRY(lay_out(a, err));
+    if (a->as_stored)
+        AF_TRY(af_adapter_oft_lay_out(a, false, err));
     AF_TRY(lay_out_saved(a, err));
     AF_TRY(af_adapter_tokens_lay_out(a, err));
     AF_TRY(check_vocab(s, dir, err));
@@ -548,7 +556,7 @@ static af_status read_folder(af_adapter **out, const af_model_spec *s, const cha
         AF_TRY(af_adapter_open_values(&w, dir, err));
     AF_TRY(read_values(a, w, dir, err));
     if (a->config.type != AF_PEFT_LORA)
-        AF_TRY(finish_type(a, dir, merged, err));
+        AF_TRY(finish_type(a, dir, to == TO_MERGE, err));
     a->config.mlx = false;
     *out = a;
     a = NULL;
@@ -560,11 +568,17 @@ done:
 
 af_status af_adapter_read(af_adapter **out, const af_model_spec *s, const char *dir, af_error *err)
 {
-    return read_folder(out, s, dir, false, AF_TABLES_OF_BASE, err);
+    return read_folder(out, s, dir, TO_USE, AF_TABLES_OF_BASE, err);
+}
+
+af_status af_adapter_read_to_train(af_adapter **out, const af_model_spec *s, const char *dir,
+                                   af_error *err)
+{
+    return read_folder(out, s, dir, TO_TRAIN, AF_TABLES_OF_BASE, err);
 }
 
 af_status af_adapter_read_to_merge(af_adapter **out, const af_model_spec *s, const char *dir,
                                    af_adapter_tables tables, af_error *err)
 {
-    return read_folder(out, s, dir, true, tables, err);
+    return read_folder(out, s, dir, TO_MERGE, tables, err);
 }

@@ -47,7 +47,9 @@ typedef enum af_peft_type {
 typedef struct af_oft {
     bool exact, constrained; /* not use_cayley_neumann; coft */
     bool old_series;         /* of PEFT before 0.18 */
+    bool share;              /* block_share: one rotation for all blocks */
     int terms;               /* num_cayley_neumann_terms */
+    int64_t block, blocks;   /* oft_block_size, r: one of them is 0 */
     double eps;
 } af_oft;
 
@@ -101,7 +103,8 @@ typedef struct af_adapter_module {
     float *bias;      /* [out], lora_bias */
     float *factor;    /* [out], IA3 */
     float *rotation;  /* [in / block][block][block]: OFT, and IA3 of inputs */
-    int64_t block;
+    float *triangle;  /* [triangles][block (block - 1) / 2]: OFT that is trained; rank is 1 */
+    int64_t block, triangles;
     af_adapter_pair *pair; /* LoHa, LoKr until af_adapter_expand */
     float *a0, *b0; /* as a and b: the start by which the base is reduced (PiSSA), else NULL */
 } af_adapter_module;
@@ -130,6 +133,7 @@ typedef struct af_adapter {
     af_loader *grown; /* borrowed: the vocabulary is not the stored one, and written from here */
     af_adapter_tables tables;
     bool one_by_one;  /* read from a folder with a module for every expert */
+    bool as_stored;   /* OFT that is trained: modules have triangles, not what becomes of them */
     bool other_forms; /* it changes modules outside the text model in other ways than `other` */
     af_adapter_other *other;
     int others;
@@ -161,6 +165,9 @@ AF_CHECKED af_status af_adapter_fill(af_adapter *a, af_loader *base, uint64_t se
 /* From a folder of PEFT or mlx-lm, or a GGUF file of llama.cpp. */
 AF_CHECKED af_status af_adapter_read(af_adapter **out, const af_model_spec *s, const char *dir,
                                      af_error *err);
+/* To be trained: also OFT. */
+AF_CHECKED af_status af_adapter_read_to_train(af_adapter **out, const af_model_spec *s,
+                                              const char *dir, af_error *err);
 /* The tensors of a PEFT folder. */
 AF_CHECKED af_status af_adapter_open_values(af_weights **out, const char *dir, af_error *err);
 /* Rows of the folder's `score` head, 0 when it has none. */

@@ -365,18 +365,6 @@ static af_peft_type get_type(config_reader *r)
     return k < AF_PEFT_TYPES ? (af_peft_type)k : AF_PEFT_LORA;
 }
 
-static af_oft get_oft(config_reader *r)
-{
-    const double terms = get_num(r, "num_cayley_neumann_terms", 5);
-    if (!(terms >= 0 && terms <= 1000))
-        wrong(r, "num_cayley_neumann_terms", "from 0 to 1000");
-    return (af_oft){.exact = get(r, "use_cayley_neumann") && !get_bool(r, "use_cayley_neumann"),
-                    .constrained = get_bool(r, "coft"),
-                    .old_series = af_oft_is_old(json_string_value(get(r, "peft_version"))),
-                    .terms = r->st == AF_OK ? (int)terms : 0,
-                    .eps = get_num(r, "eps", 6e-5)};
-}
-
 /* Variants of LoRA that compute something else than we do. */
 static void refuse_others(config_reader *r)
 {
@@ -459,8 +447,8 @@ static void read_all(config_reader *r, af_adapter_config *c)
         wrong(r, f->alpha, "a finite number");
     if (!(c->dropout >= 0) || c->dropout >= 1)
         wrong(r, f->dropout, "from 0 to below 1");
-    if (c->type == AF_PEFT_OFT)
-        c->oft = get_oft(r);
+    if (c->type == AF_PEFT_OFT && r->st == AF_OK)
+        r->st = af_oft_parse(&c->oft, r->root, r->name, r->err);
     c->rslora = get_bool(r, "use_rslora");
     c->dora = get_bool(r, "use_dora");
     c->lora_bias = get_bool(r, "lora_bias");

@@ -93,13 +93,26 @@ void af_adapter_pair_add(const af_adapter_module *m, float *rows, int64_t from, 
 AF_CHECKED af_status af_adapter_check_adds(const af_adapter_config *c, const char *dir,
                                            af_error *err);
 
-/* Whether a version of PEFT is older than 0.18, as one without a peft_version (NULL) is. */
-bool af_oft_is_old(const char *version);
 AF_CHECKED af_status af_adapter_multiply_read(af_adapter *a, int module, const af_weights *w,
                                               int *used, af_error *err);
 /* Rows [from, from + n) of the module's weight, or of its bias: one row, or rows of 1. */
 void af_adapter_multiply(const af_adapter_module *m, float *rows, int64_t from, int64_t n,
                          int64_t cols, bool bias);
+
+/* ---- OFT that is trained (peft/adapter_oft.c) ---- */
+
+/* The settings in an adapter_config.json called `name`, and those of one to be written. */
+AF_CHECKED af_status af_oft_parse(af_oft *out, const struct json_t *root, const char *name,
+                                  af_error *err);
+void af_oft_put(struct json_t *config, const af_oft *o);
+/* Blocks of the modules that have a rank; `tells` logs where they are other than asked for. */
+AF_CHECKED af_status af_adapter_oft_lay_out(af_adapter *a, bool tells, af_error *err);
+/* The stored name of a module's triangles. */
+void af_adapter_oft_name(char name[AF_ADAPTER_NAME_BYTES], const af_module_spec *m);
+static inline int64_t af_adapter_triangle(const af_adapter_module *m) /* values of one */
+{
+    return m->block * (m->block - 1) / 2;
+}
 
 /* ---- of mlx-lm and llama.cpp (adapter_foreign.c) ---- */
 

@@ -42,7 +42,7 @@ static void init_modules(void *arg, int64_t from, int64_t to, int share)
     const init_job *j = arg;
     (void)share;
     for (int64_t i = from; i < to; i++)
-        if (j->a->module[i].rank)
+        if (j->a->module[i].a)
             init_module(j->a, (int)i, j->seed);
 }
 
@@ -82,6 +82,11 @@ af_status af_adapter_fill(af_adapter *a, af_loader *base, uint64_t seed, af_erro
         af_adapter_module *am = &a->module[i];
         if (!am->rank)
             continue;
+        if (am->triangles) { /* zeros: rotations by nothing */
+            AF_TRY(
+                af_adapter_alloc(a, &am->triangle, am->triangles * af_adapter_triangle(am), err));
+            continue;
+        }
         AF_TRY(af_adapter_alloc(a, &am->a, af_adapter_a_count(m, am->rank), err));
         AF_TRY(af_adapter_alloc(a, &am->b, af_adapter_b_count(m, am->rank), err));
         if (a->config.dora) {

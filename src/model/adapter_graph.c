@@ -78,6 +78,8 @@ static af_status move_all(const af_adapter *a, const af_model_leaves *l, bool to
             AF_TRY(move_group(a, l, i, to_graph, err));
         if (l->module[i].magnitude)
             AF_TRY(move_one(l, l->module[i].magnitude, a->module[i].magnitude, to_graph, err));
+        if (l->module[i].triangle)
+            AF_TRY(move_one(l, l->module[i].triangle, a->module[i].triangle, to_graph, err));
         if (l->module[i].bias)
             AF_TRY(move_one(l, l->module[i].bias, a->module[i].bias, to_graph, err));
     }

@@ -74,6 +74,12 @@ static int collect(const af_adapter *a, item *list)
         const af_adapter_module *am = &a->module[i];
         if (!am->rank)
             continue;
+        if (am->triangle) {
+            list[n] = (item){
+                .dim = {am->triangles, af_adapter_triangle(am)}, .ndim = 2, .data = am->triangle};
+            af_adapter_oft_name(list[n++].name, m);
+            continue;
+        }
         if (af_module_is_experts(m)) {
             const int64_t rank = am->rank * m->copies, in = af_adapter_experts_width(a, i, 'A'),
                           out = af_adapter_experts_width(a, i, 'B');
@@ -229,28 +235,19 @@ static json_t *layers_json(const af_adapter_config *c)
     return a;
 }
 
-/* Keys of features we do not have, at the values that mean "off". */
+/* Keys of LoRA's features that we do not have, at the values that mean "off". */
 static void set_constants(json_t *o)
 {
-    static const char *const nulls[] = {"alora_invocation_tokens",
-                                        "arrow_config",
-                                        "auto_mapping",
-                                        "corda_config",
-                                        "eva_config",
-                                        "layer_replication",
-                                        "layers_pattern",
-                                        "megatron_config",
-                                        "use_bdlora"};
+    static const char *const nulls[] = {
+        "alora_invocation_tokens", "arrow_config",    "corda_config", "eva_config",
+        "layer_replication",       "megatron_config", "use_bdlora"};
     static const char *const falses[] = {"ensure_weight_tying", "use_qalora"};
     for (size_t i = 0; i < AF_LEN(nulls); i++)
         json_object_set_new(o, nulls[i], json_null());
     for (size_t i = 0; i < AF_LEN(falses); i++)
         json_object_set_new(o, falses[i], json_false());
-    json_object_set_new(o, "inference_mode", json_true());
     json_object_set_new(o, "loftq_config", json_object());
     json_object_set_new(o, "megatron_core", json_string("megatron.core"));
-    json_object_set_new(o, "peft_type", json_string("LORA"));
-    json_object_set_new(o, "peft_version", json_string("0.20.0"));
     json_object_set_new(o, "qalora_group_size", json_integer(16));
 }
 
@@ -264,38 +261,61 @@ void af_adapter_put_base(json_t *o, const char *base)
     json_object_set_new(o, "revision", split ? json_string(r.revision) : json_null());
 }
 
-char *af_adapter_config_text(const af_adapter_config *c)
+/* What every type has. */
+static void put_common(json_t *o, const af_adapter_config *c)
 {
-    json_t *o = json_object();
     json_error_t why;
-    const bool is_true = !c->init_weights || strcmp(c->init_weights, "true") == 0;
-    set_constants(o);
-    json_object_set_new(o, "alpha_pattern", patterns_json(c->alpha_pattern, c->alpha_patterns));
+    const bool oft = c->type == AF_PEFT_OFT, own = c->bias && strcmp(c->bias, "all") != 0;
+    json_object_set_new(o, "peft_type", json_string(oft ? "OFT" : "LORA"));
+    json_object_set_new(o, "peft_version", json_string("0.20.0"));
+    json_object_set_new(o, "auto_mapping", json_null());
+    json_object_set_new(o, "layers_pattern", json_null());
+    json_object_set_new(o, "inference_mode", json_true());
     af_adapter_put_base(o, c->base_model);
-    json_object_set_new(o, "bias", json_string(c->bias ? c->bias : "none"));
+    json_object_set_new(o, "bias",
+                        json_string(oft && own ? "oft_only"
+                                    : c->bias  ? c->bias
+                                               : "none"));
     json_object_set_new(o, "exclude_modules",
                         names_json(c->exclude, c->exclude_count, c->exclude_regex, true));
     json_object_set_new(o, "fan_in_fan_out", json_boolean(c->fan_in_fan_out));
-    json_object_set_new(o, "init_lora_weights",
-                        is_true ? json_true() : json_string(c->init_weights));
     json_object_set_new(o, "layers_to_transform", layers_json(c));
-    json_object_set_new(o, "lora_alpha", number(c->alpha));
-    json_object_set_new(o, "lora_bias", json_boolean(c->lora_bias));
-    json_object_set_new(o, "lora_dropout", json_real(c->dropout));
     json_object_set_new(o, "task_type", json_string(c->classifies ? "SEQ_CLS" : "CAUSAL_LM"));
     if (c->labels)
         json_object_set_new(o, AF_LABELS_KEY, af_json_load(c->labels, strlen(c->labels), 0, &why));
     json_object_set_new(o, "modules_to_save",
                         names_json(c->modules_to_save, c->save_count, NULL, true));
-    json_object_set_new(o, "r", json_integer(c->r));
-    json_object_set_new(o, "rank_pattern", patterns_json(c->rank_pattern, c->rank_patterns));
     json_object_set_new(o, "target_modules",
                         names_json(c->target, c->target_count, c->target_regex, false));
+}
+
+static void put_lora(json_t *o, const af_adapter_config *c)
+{
+    const bool is_true = !c->init_weights || strcmp(c->init_weights, "true") == 0;
+    set_constants(o);
+    json_object_set_new(o, "alpha_pattern", patterns_json(c->alpha_pattern, c->alpha_patterns));
+    json_object_set_new(o, "init_lora_weights",
+                        is_true ? json_true() : json_string(c->init_weights));
+    json_object_set_new(o, "lora_alpha", number(c->alpha));
+    json_object_set_new(o, "lora_bias", json_boolean(c->lora_bias));
+    json_object_set_new(o, "lora_dropout", json_real(c->dropout));
+    json_object_set_new(o, "r", json_integer(c->r));
+    json_object_set_new(o, "rank_pattern", patterns_json(c->rank_pattern, c->rank_patterns));
     json_object_set_new(o, "target_parameters", names_json(c->param, c->param_count, NULL, true));
     json_object_set_new(o, "trainable_token_indices",
                         af_adapter_tokens_json(c->tokens, c->table_names));
     json_object_set_new(o, "use_dora", json_boolean(c->dora));
     json_object_set_new(o, "use_rslora", json_boolean(c->rslora));
+}
+
+char *af_adapter_config_text(const af_adapter_config *c)
+{
+    json_t *o = json_object();
+    put_common(o, c);
+    if (c->type == AF_PEFT_OFT)
+        af_oft_put(o, &c->oft);
+    else
+        put_lora(o, c);
     char *text = af_json_dump(o, JSON_SORT_KEYS | JSON_INDENT(2) | JSON_REAL_PRECISION(15));
     json_decref(o);
     return text;

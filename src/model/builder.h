@@ -17,6 +17,7 @@ typedef struct af_adapter_leaf {
     af_tensor *a, *b;
     af_tensor *magnitude; /* DoRA, [out] */
     af_tensor *bias;      /* lora_bias, [out] */
+    af_tensor *triangle;  /* OFT, [triangles][block (block - 1) / 2] */
     int64_t a_row, b_from;
 } af_adapter_leaf;
 

@@ -129,6 +129,15 @@ static void declare_dora(af_model_leaves *l, const af_leaves_opts *o, int module
                        &l->spec->module[module].out);
 }
 
+static void declare_oft(af_model_leaves *l, const af_leaves_opts *o, int module)
+{
+    const af_adapter_module *am = &o->adapter->module[module];
+    const int64_t dim[2] = {am->triangles, am->block * (am->block - 1) / 2};
+    if (am->triangles)
+        l->module[module].triangle =
+            adapter_tensor(l, o, l->spec->module[module].path, "oft_R", 2, dim);
+}
+
 /* The rows that fill up the columns are a matrix of their own, which stays zero. */
 static void declare_tokens(af_model_leaves *l, const af_leaves_opts *o, int table, int tensor)
 {
@@ -152,6 +161,11 @@ static af_status declare_adapter(af_model_leaves *l, const af_leaves_opts *o, af
     for (int i = 0; o->adapter && i < s->layers; i++)
         for (int k = 0; k < AF_GROUP_LAYER_COUNT; k++) {
             const af_layer_spec *ls = &s->layer[i];
+            if (o->adapter->as_stored) {
+                for (int p = 0; p < ls->pieces[k]; p++)
+                    declare_oft(l, o, ls->module[k][p]);
+                continue;
+            }
             if (ls->pieces[k] && af_module_is_experts(&s->module[ls->module[k][0]])) {
                 declare_experts(l, o, ls->module[k][0]);
                 continue;
@@ -161,12 +175,14 @@ static af_status declare_adapter(af_model_leaves *l, const af_leaves_opts *o, af
             for (int p = 0; o->adapter->config.dora && p < ls->pieces[k]; p++)
                 declare_dora(l, o, ls->module[k][p]);
         }
-    if (o->adapter) {
+    if (o->adapter && !o->adapter->as_stored) {
         declare_shared(l, o, &s->embed_module, 1);
         if (o->adapter->config.dora)
             declare_dora(l, o, s->head_module);
         else
             declare_shared(l, o, &s->head_module, 1);
+    }
+    if (o->adapter) {
         declare_tokens(l, o, AF_TOKENS_EMBED, s->embed);
         declare_tokens(l, o, AF_TOKENS_HEAD, s->head);
     }
@@ -265,6 +281,7 @@ af_status af_model_leaves_borrow(af_model_leaves *out, af_graph *g, const af_mod
         borrow(l.module[i].b, from->module[i].b);
         borrow(l.module[i].magnitude, from->module[i].magnitude);
         borrow(l.module[i].bias, from->module[i].bias);
+        borrow(l.module[i].triangle, from->module[i].triangle);
     }
     for (int k = 0; k < AF_TOKEN_TABLES; k++)
         borrow(l.tokens[k], from->tokens[k]);

@@ -49,10 +49,35 @@ static inline void check_run_within(const char *run, double loss_limit, double n
     }
     if (json_object_get(keys, "load_in_8bit") || strcmp(run, "asft-lora") == 0)
         af_buf_printf(&b, "lora_model_dir: %s/runs/qwen2/lora/initial_adapter\n", golden_dir());
+    if (strcmp(run, "oft-continued") == 0)
+        af_buf_printf(&b, "lora_model_dir: %s/runs/qwen2/%s/initial_adapter\n", golden_dir(), run);
     CHECK_OK(train(b.data, &err), err);
     follows_golden("out", run, loss_limit, norm_limit);
     af_buf_clear(&b);
     json_decref(keys);
+}
+
+/* The rest of six steps, resumed after three with another number of threads (of up to eight:
+ * decision 0018), has their bytes. */
+static inline void check_resumes(const char *lines, const char *file)
+{
+    char text[400], path[600], resume[700];
+    af_error err = {0};
+    af_train_result result;
+    uint64_t whole_size, size;
+    snprintf(text, sizeof text, "%slearning_rate: 1e-3\nmax_steps: 6\nsave_steps: 3\nthreads: 2\n",
+             lines);
+    CHECK_OK(train(text, &err), err);
+    char *whole = read_output("out", file, &whole_size);
+    snprintf(path, sizeof path, "%s/run.yaml", dir);
+    snprintf(resume, sizeof resume, "resume_from_checkpoint=%s/out/checkpoint-3", dir);
+    CHECK_OK(af_train(path, (const char *const[]){resume, "threads=1"}, 2, NULL, &result, &err),
+             err);
+    char *again = read_output("out", file, &size);
+    assert_int_equal(size, whole_size);
+    assert_memory_equal(again, whole, size);
+    free(whole);
+    free(again);
 }
 
 static inline void check_run(const char *run)

@@ -186,29 +186,6 @@ static void test_what_starts_add_to_the_base(void **state)
     }
 }
 
-/* The rest of six steps, resumed after three with another number of threads (of up to eight:
- * decision 0018), has their bytes. */
-static void check_resumes(const char *lines, const char *file)
-{
-    char text[400], path[600], resume[700];
-    af_error err = {0};
-    af_train_result result;
-    uint64_t whole_size, size;
-    snprintf(text, sizeof text, "%slearning_rate: 1e-3\nmax_steps: 6\nsave_steps: 3\nthreads: 2\n",
-             lines);
-    CHECK_OK(train(text, &err), err);
-    char *whole = read_output("out", file, &whole_size);
-    snprintf(path, sizeof path, "%s/run.yaml", dir);
-    snprintf(resume, sizeof resume, "resume_from_checkpoint=%s/out/checkpoint-3", dir);
-    CHECK_OK(af_train(path, (const char *const[]){resume, "threads=1"}, 2, NULL, &result, &err),
-             err);
-    char *again = read_output("out", file, &size);
-    assert_int_equal(size, whole_size);
-    assert_memory_equal(again, whole, size);
-    free(whole);
-    free(again);
-}
-
 /* The base is reduced by the same start, and the trained half of the checkpoint is taken up. */
 static void test_a_reduced_run_resumes(void **state)
 {

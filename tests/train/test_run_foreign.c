@@ -82,7 +82,7 @@ static void test_what_is_refused(void **state)
         {"optimizer: adalomo",
          {"optimizer is 'adalomo', which is not supported", "one of: adamw, adam, adamw_8bit, ",
           "adafactor, sgd"}},
-        {"finetuning_type: oft", {"adapter is 'oft', which is not supported", "lora", ""}},
+        {"finetuning_type: vera", {"adapter is 'vera', which is not supported", "lora", ""}},
         {"zz: 1\nvllm: true\nx_y: 2\ngptq: true",
          {"run.yaml:6: 'vllm' with 'true' is", "also not supported: 'gptq' (line 8)",
           "also unknown: 'zz' (line 5), 'x_y' (line 7)"}},

@@ -15,7 +15,7 @@ import sys
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import LoraConfig, OFTConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, get_cosine_schedule_with_warmup
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "tests" / "golden"
@@ -177,6 +177,49 @@ def start(kind, **more):
     return make
 
 
+def nf4_base():
+    """The base with its linears as bitsandbytes rounded them to nf4 (runs/qwen2/qlora/quantized.safetensors)."""
+    from safetensors.torch import load_file
+    stored, model = load_file(str(GOLDEN / "runs/qwen2/qlora/quantized.safetensors")), base()
+    for name, p in model.named_parameters():
+        if name not in stored:
+            continue
+        state = json.loads(bytes(stored[name + ".quant_state.bitsandbytes__nf4"].tolist()))
+        outer = stored[name + ".nested_absmax"].repeat_interleave(state["nested_blocksize"])
+        absmax = stored[name + ".nested_quant_map"][stored[name + ".absmax"].long()]
+        absmax = absmax * outer[:len(absmax)] + state["nested_offset"]
+        codes = stored[name].flatten().long()
+        values = stored[name + ".quant_map"][torch.stack([codes >> 4, codes & 15], 1).flatten()]
+        p.data = (values.view(-1, state["blocksize"]) * absmax[:, None]).view(p.shape)
+    return model
+
+
+def oft(make=base, **keys):
+    """Orthogonal fine-tuning of all linears: by default blocks of 32, of which the inputs of some need others."""
+    def run():
+        config = OFTConfig(target_modules=SEVEN, r=keys.get("oft_r", 0),
+                           oft_block_size=0 if "oft_r" in keys else keys.get("oft_block_size", 32),
+                           block_share=keys.get("oft_block_share", False),
+                           use_cayley_neumann=keys.get("use_cayley_neumann", True),
+                           num_cayley_neumann_terms=keys.get("num_cayley_neumann_terms", 5))
+        return get_peft_model(make(), config), {"adapter": "oft", "learning_rate": 1e-3, **keys}
+    return run
+
+
+def oft_continued():
+    """From an adapter of PEFT whose rotations are random."""
+    folder = GOLDEN / "runs/qwen2/oft-continued/initial_adapter"
+    torch.manual_seed(5)
+    config = OFTConfig(target_modules=["q_proj", "o_proj", "down_proj"], oft_block_size=8, init_weights=False)
+    get_peft_model(base(), config).save_pretrained(str(folder))
+    (folder / "README.md").unlink()
+    config = json.loads((folder / "adapter_config.json").read_text())
+    config.update(base_model_name_or_path=None, target_modules=sorted(config["target_modules"]))
+    (folder / "adapter_config.json").write_text(json.dumps(config, indent=1) + "\n")
+    model = PeftModel.from_pretrained(base(), str(folder), is_trainable=True)
+    return model, {"adapter": "oft", "learning_rate": 1e-3}
+
+
 def embedding_lr():
     return base(), {"embedding_lr": 5e-5, "learning_rate": 3e-4}
 
@@ -287,7 +330,7 @@ def float_qat(**keys):
     return make
 
 
-RUNS = {"eaft": eaft, "eaft-third": eaft_third, "asft": asft, "asft-lora": asft_lora, "qat": qat(activation_dtype="int8"), "qat-weights": qat(group_size=16, quantize_embedding=True), "qat-nvfp4": float_qat(weight_dtype="nvfp4", activation_dtype="nvfp4"), "qat-nvfp4-weights": float_qat(weight_dtype="nvfp4"), "qat-mxfp4": float_qat(weight_dtype="mxfp4"), "qat-fp8": float_qat(weight_dtype="fp8", activation_dtype="fp8", quantize_embedding=True), "label-smoothing": smoothed, "dft": dft, "embedding-lr": embedding_lr, "pissa": start("pissa"), "pissa-rslora": start("pissa", use_rslora=True), "olora": start("olora"), "int8": int8, "unfrozen": unfrozen, "freeze": freeze, "freeze-first": freeze_first}
+RUNS = {"eaft": eaft, "eaft-third": eaft_third, "asft": asft, "asft-lora": asft_lora, "qat": qat(activation_dtype="int8"), "qat-weights": qat(group_size=16, quantize_embedding=True), "qat-nvfp4": float_qat(weight_dtype="nvfp4", activation_dtype="nvfp4"), "qat-nvfp4-weights": float_qat(weight_dtype="nvfp4"), "qat-mxfp4": float_qat(weight_dtype="mxfp4"), "qat-fp8": float_qat(weight_dtype="fp8", activation_dtype="fp8", quantize_embedding=True), "label-smoothing": smoothed, "dft": dft, "embedding-lr": embedding_lr, "pissa": start("pissa"), "pissa-rslora": start("pissa", use_rslora=True), "olora": start("olora"), "oft": oft(), "oft-exact": oft(use_cayley_neumann=False, oft_r=4), "oft-4bit": oft(nf4_base, load_in_4bit=True), "oft-continued": oft_continued, "oft-share": oft(oft_block_size=10, oft_block_share=True, num_cayley_neumann_terms=3), "int8": int8, "unfrozen": unfrozen, "freeze": freeze, "freeze-first": freeze_first}
 
 
 def main():

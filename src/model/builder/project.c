@@ -1,6 +1,7 @@
 /* project.c - the linears of a layer with their adapters: LoRA, DoRA, biases, dropout. */
 #include "graph/graph_access.h"
 #include "model/builder/blocks.h"
+#include "ops/oft/oft.h"
 
 /* Dropout streams of groups that other blocks than attention and a dense MLP have. */
 static const uint64_t GROUP_STREAM = UINT64_C(1) << 40;
@@ -109,6 +110,29 @@ static af_tensor *dora(const af_forward *f, int layer, af_group group, int piece
     return bias ? af_add(g, y, af_as_type(g, bias, type)) : y;
 }
 
+/* OFT (Qiu et al. 2023, 2025) as PEFT has it: each module of `o` with its input rotated, block by
+ * block. */
+static af_tensor *rotated(const af_forward *f, int layer, af_group group, const af_linear_opts *o,
+                          af_tensor *x)
+{
+    af_graph *g = f->g;
+    const af_oft *oft = &f->adapter->config.oft;
+    af_tensor *y[AF_LINEAR_PIECES];
+    for (int p = 0; p < o->pieces; p++) {
+        const int i = f->s->layer[layer].module[group][p];
+        const af_oft_opts turn = {f->adapter->module[i].block, oft->terms, oft->exact};
+        const af_linear_opts one = {.pieces = 1,
+                                    .weight = {o->weight[p]},
+                                    .bias = {o->bias[p]},
+                                    .few_rows = o->few_rows,
+                                    .fp8 = o->fp8};
+        af_tensor *q = f->l->module[i].triangle;
+        af_tensor *in = q ? af_oft_rotate(g, x, af_oft_blocks(g, q, &turn)) : x;
+        y[p] = af_linear(g, af_qat_input(f->l, in), &one);
+    }
+    return o->pieces == 1 ? y[0] : af_concat(g, y, o->pieces, 1);
+}
+
 /* Passes the input of a group of linears to the hook, where there is one. */
 static void tap(const af_forward *f, int layer, af_group group, af_tensor *x)
 {
@@ -138,12 +162,23 @@ static af_tensor *add_bias(const af_forward *f, int layer, af_group group, af_te
     return ls->pieces[group] == 1 ? piece[0] : af_concat(g, piece, ls->pieces[group], 1);
 }
 
+static bool is_rotated(const af_forward *f, int layer, af_group group)
+{
+    const af_layer_spec *ls = &f->s->layer[layer];
+    bool any = false;
+    for (int p = 0; p < ls->pieces[group]; p++)
+        any |= f->l->module[ls->module[group][p]].triangle != NULL;
+    return any;
+}
+
 /* With the adapter of the leaves. */
 static af_tensor *project(const af_forward *f, int layer, af_group group, af_tensor *x)
 {
     af_graph *g = f->g;
     af_linear_opts o = base_linear(f, layer, group), z = {0};
     af_tensor *low_x = x; /* what adapters read: never rounded */
+    if (f->adapter && f->adapter->as_stored && is_rotated(f, layer, group))
+        return rotated(f, layer, group, &o, x);
     if (f->s->round_inputs)
         x = af_fake_quant(g, x, 8, -1, true);
     if (!f->s->module[f->s->layer[layer].module[group][0]].parameter)

@@ -49,13 +49,6 @@ static void add_scaled(double *r, const double *x, double factor, int64_t n)
         r[i] += factor * x[i];
 }
 
-bool af_oft_is_old(const char *version)
-{
-    char *end = NULL;
-    const long major = version ? strtol(version, &end, 10) : 0;
-    return major < 1 && !(end && *end == '.' && strtol(end + 1, NULL, 10) >= 18);
-}
-
 /* I + 2 Q + 2 Q^2 + .. + Q^last, as PEFT ends the series of (I + Q) (I - Q)^-1; r is I on entry.
  * Before 0.18 its last term was twice that, too, and three terms had no Q^3. */
 static void add_series(double *r, const double *q, double *power, double *next, int64_t n,
@@ -128,6 +121,28 @@ static void make_block(float *to, const float *triangle, double factor, const af
         to[i] = (float)r[i];
 }
 
+/* What is trained: of today's series alone, in the blocks that the config says. */
+static af_status keep_stored(const af_adapter *a, const af_module_spec *m, af_adapter_module *am,
+                             float *triangle, int64_t n, int64_t stored, af_error *err)
+{
+    const af_oft *o = &a->config.oft;
+    const char *what = o->constrained                               ? "coft"
+                       : o->old_series && !o->exact && o->terms > 2 ? "a PEFT before 0.18"
+                                                                    : NULL;
+    if (what)
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "an OFT adapter of %s cannot be trained here: merge it into its base "
+                       "(afinar merge), and train a new one",
+                       what);
+    if (n != am->block || stored != am->triangles)
+        return af_fail(err, AF_EFORMAT,
+                       "the OFT adapter of '%s' has %" PRId64 " blocks of %" PRId64
+                       ", its config says %" PRId64 " of %" PRId64,
+                       m->path, stored, n, am->triangles, am->block);
+    am->triangle = triangle;
+    return AF_OK;
+}
+
 static af_status read_oft(af_adapter *a, const af_module_spec *m, af_adapter_module *am,
                           const af_weights *w, int *used, af_error *err)
 {
@@ -147,6 +162,8 @@ static af_status read_oft(af_adapter *a, const af_module_spec *m, af_adapter_mod
                        " is not a rotation of %" PRId64 " inputs in blocks of at most %d",
                        t->name, stored, count, m->in, AF_OFT_BLOCK_MAX);
     AF_TRY(af_adapter_read_tensor(a, &triangle, w, name, stored, count, used, err));
+    if (a->as_stored)
+        return keep_stored(a, m, am, triangle, n, stored, err);
     AF_TRY(af_adapter_alloc(a, &am->rotation, m->in * n, err));
     space = af_calloc((uint64_t)(n * n), 4 * sizeof *space);
     if (!space)

@@ -159,13 +159,30 @@ done:
     return st;
 }
 
+/* OFT: the same blocks, or the same lack of them. */
+static af_status check_blocks(const af_adapter *a, const af_adapter *own, const char *dir,
+                              af_error *err)
+{
+    for (int i = 0; i < own->spec->modules; i++) {
+        const af_adapter_module *x = &a->module[i], *y = &own->module[i];
+        if (a->as_stored != own->as_stored || x->block != y->block || x->triangles != y->triangles)
+            return af_fail(err, AF_EUSAGE,
+                           "'%s' has %" PRId64 " rotations of %" PRId64 " inputs on '%s', the run "
+                           "%" PRId64 " of %" PRId64,
+                           dir, x->triangles, x->block, own->spec->module[i].path, y->triangles,
+                           y->block);
+    }
+    return AF_OK;
+}
+
 static af_status load_adapter(af_step_graph *g, const char *dir, af_error *err)
 {
     af_status st = AF_OK;
     af_adapter *a = NULL, *saved = NULL, *own = g->model->adapter;
     AF_TRY(af_start_convert(&saved, own, err)); /* the form of what the folder has */
     const int rank = saved ? saved->config.r : own->config.r;
-    AF_TRY(af_adapter_read(&a, g->model->spec, dir, err));
+    AF_TRY(af_adapter_read_to_train(&a, g->model->spec, dir, err));
+    AF_TRY(check_blocks(a, own, dir, err));
     if (a->config.r != rank)
         AF_TRY(af_fail(err, AF_EUSAGE, "'%s' has rank %d, the run has %d", dir, a->config.r, rank));
     if (saved)

@@ -6,6 +6,7 @@
 #include "train/report/next_steps.h"
 #include "train/report/report_chart.h"
 #include "train/report/report_fp8.h"
+#include "train/run/method.h"
 #include "train/step/memory_fit.h"
 #include "train/step/resident.h"
 
@@ -231,6 +232,12 @@ static void put_method(af_buf *b, const af_run_model *m)
         return;
     }
     const af_adapter_config *c = &m->adapter->config;
+    if (c->type == AF_PEFT_OFT) {
+        af_buf_printf(b, "%s, %" PRId64 " %s", af_method_quantises(r) == 4 ? "QOFT" : "OFT",
+                      c->oft.block ? c->oft.block : c->oft.blocks,
+                      c->oft.block ? "inputs per rotation" : "rotations per module");
+        return;
+    }
     af_buf_printf(b, "%s%s, rank %d, alpha %g", r->method == AF_METHOD_QLORA ? "QLoRA" : "LoRA",
                   c->dora ? " (DoRA)" : "", c->r, c->alpha);
     if (m->dropout > 0)

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "convert/output/model_card.h"
 #include "train/checkpoint/run_files.h"
+#include "train/run/method.h"
 #include "train/run/run_keys.h"
 
 #include <math.h>
@@ -12,6 +13,8 @@ static const char *method_name(const af_run_model *m)
 {
     if (!m->adapter)
         return "full fine-tuning";
+    if (m->adapter->config.type == AF_PEFT_OFT)
+        return af_method_quantises(m->run) == 4 ? "QOFT" : "OFT";
     if (m->adapter->config.dora)
         return m->run->method == AF_METHOD_QLORA ? "QLoRA (DoRA)" : "DoRA";
     return m->run->method == AF_METHOD_QLORA ? "QLoRA" : "LoRA";

@@ -49,7 +49,7 @@ static af_status ask_adapter(const af_samples *s, const char *dir, af_generated 
 {
     const af_run_model *m = s->step->model;
     af_adapter *own = NULL;
-    af_status st = dir ? af_adapter_read(&own, m->spec, dir, err)
+    af_status st = dir ? af_adapter_read_to_train(&own, m->spec, dir, err)
                        : af_adapter_download(m->adapter, &s->step->leaves, err);
     if (dir)
         af_loader_change(m->loader, NULL); /* what is in the folder is for the base as it is */

@@ -284,6 +284,53 @@ static void save_score(af_adapter_config *c, af_method_lists *lists)
     c->classifies = true;
 }
 
+/* Of one with rotations, not ranks. */
+static void set_oft(af_adapter_config *c, const af_run_config *r)
+{
+    c->type = AF_PEFT_OFT;
+    c->r = 1;
+    c->alpha = 1;
+    c->dropout = 0;
+    c->oft = (af_oft){.exact = !r->oft_series,
+                      .share = r->oft_share,
+                      .terms = (int)r->oft_terms,
+                      .block = r->oft_r ? 0 : r->oft_block_size,
+                      .blocks = r->oft_r,
+                      .eps = 6e-5}; /* written, and of no effect */
+}
+
+static const char *repeated_key(const af_oft *a, const af_oft *b, const af_run_config *r)
+{
+    const struct {
+        const char *key;
+        bool same;
+    } keys[] = {{"oft_block_size", a->block == b->block},
+                {"oft_r", a->blocks == b->blocks},
+                {"oft_block_share", a->share == b->share},
+                {"use_cayley_neumann", a->exact == b->exact},
+                {"num_cayley_neumann_terms", a->exact || a->terms == b->terms}};
+    for (size_t i = 0; i < AF_LEN(keys); i++)
+        if (af_run_key_is_set(r, keys[i].key) && !keys[i].same)
+            return keys[i].key;
+    return NULL;
+}
+
+af_status af_method_check_type(const af_run_config *r, const af_adapter_config *c, af_error *err)
+{
+    char at[300];
+    af_adapter_config asked = {0};
+    const bool oft = r->method == AF_METHOD_OFT;
+    if (oft != (c->type == AF_PEFT_OFT))
+        return af_fail(err, AF_EUSAGE, "%s: adapter is %s, the one in '%s' is %s",
+                       af_run_key_loc(r, "adapter", at, sizeof at), oft ? "oft" : "not oft",
+                       r->lora_model_dir, oft ? "not of that type" : "of type OFT");
+    set_oft(&asked, r);
+    const char *key = oft ? repeated_key(&asked.oft, &c->oft, r) : NULL;
+    return key ? af_fail(err, AF_EUSAGE, "%s: %s is not that of the adapter in '%s'",
+                         af_run_key_loc(r, key, at, sizeof at), key, r->lora_model_dir)
+               : AF_OK;
+}
+
 af_status af_method_adapter(af_adapter_config *out, af_method_lists *lists, const af_run_config *r,
                             const af_model_spec *spec, af_error *err)
 {
@@ -302,6 +349,8 @@ af_status af_method_adapter(af_adapter_config *out, af_method_lists *lists, cons
         .base_model = r->base_model,
         .init_weights = r->lora_init,
     };
+    if (r->method == AF_METHOD_OFT)
+        set_oft(&c, r);
     const bool params_alone = target->count == 0 && c.param_count > 0 && !r->lora_target_linear;
     if (params_alone) {
         c.target = lists->name; /* an empty list */

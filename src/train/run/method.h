@@ -22,6 +22,9 @@ typedef struct af_method_lists {
 AF_CHECKED af_status af_method_adapter(af_adapter_config *out, af_method_lists *lists,
                                        const af_run_config *r, const af_model_spec *spec,
                                        af_error *err);
+/* That the adapter to continue is of the run's method, with the settings of OFT it may repeat. */
+AF_CHECKED af_status af_method_check_type(const af_run_config *r, const af_adapter_config *c,
+                                          af_error *err);
 /* As PEFT (0.21): names that parts of experts and routers had as modules become the parameters they
  * are now, gate and up of twice the rank; `all` stands for every such name. */
 AF_CHECKED af_status af_method_convert(af_adapter_config *c, af_method_lists *lists, bool all,

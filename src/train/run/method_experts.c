@@ -74,7 +74,7 @@ af_status af_method_convert(af_adapter_config *c, af_method_lists *lists, bool a
     const char *router = router_of(s);
     bool found[OLD_NAMES] = {all, all, all, all && router && router_is_gate(router)};
     char at[300];
-    if (!s->arch->peft_converts || c->target_regex || !router)
+    if (!s->arch->peft_converts || c->target_regex || !router || c->type == AF_PEFT_OFT)
         return AF_OK;
     af_run_key_loc(r, "lora_target_modules", at, sizeof at);
     if (c->target_count > AF_METHOD_NAMES_MAX)

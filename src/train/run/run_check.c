@@ -26,7 +26,7 @@ static bool asks_nothing(const af_run_config *r, const af_key *k)
  * are more likely a forgotten line than left-overs. */
 static bool may_be_idle(const af_run_config *r, const af_key *k)
 {
-    const bool adapter = k->need == AF_NEED_ADAPTER || k->need == AF_NEED_NEW_ADAPTER;
+    const bool adapter = k->need >= AF_NEED_ADAPTER && k->need <= AF_NEED_OFT;
     const bool forgotten = (adapter && !r->adapter_is_named) || k->need == AF_NEED_TURNS ||
                            (k->need >= AF_NEED_RL && r->rl == AF_RL_NONE && /* another training */
                             !af_run_is_left_over(r, k->need));
@@ -116,6 +116,7 @@ static af_status check_pairs(const af_run_config *r, af_error *err)
         {"train_on_inputs", "roles_to_train"},
         {"train_on_inputs", "mask_history"},
         {"train_on_inputs", "split_turns"},
+        {"oft_block_size", "oft_r"},
         {"lora_layers_to_transform", "num_layers"},
         {"lora_layers_to_transform", "use_llama_pro"},
         {"num_layers", "use_llama_pro"},
@@ -170,6 +171,9 @@ static af_status check_contradictions(const af_run_config *r, af_error *err)
         return af_fail(err, AF_EUSAGE, "%s: load_in_8bit and %s contradict each other: give one",
                        af_run_key_loc(r, "load_in_8bit", at, sizeof at),
                        r->load_in_4bit == AF_TRI_YES ? "load_in_4bit" : "adapter: qlora");
+    if (r->method == AF_METHOD_OFT && r->oft_r == 0 && r->oft_block_size == 0)
+        return af_fail(err, AF_EUSAGE, "%s: oft_block_size and oft_r are 0: give one of them",
+                       af_run_key_loc(r, "oft_block_size", at, sizeof at));
     if (r->reinit_weights && r->method != AF_METHOD_FULL)
         return af_fail(err, AF_EUSAGE, "%s: reinit_weights trains all weights: leave out 'adapter'",
                        af_run_key_loc(r, "reinit_weights", at, sizeof at));

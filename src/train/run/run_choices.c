@@ -1,13 +1,11 @@
 /* run_choices.c - named values of run-file keys, and how fields that are enums are set and read. */
 #include "train/run/run_choices.h"
 
-static const af_key_choice method_names[] = {{"full", AF_METHOD_FULL},
-                                             {"none", AF_METHOD_FULL},
-                                             {"lora", AF_METHOD_LORA},
-                                             {"qlora", AF_METHOD_QLORA},
-                                             {"dora", AF_METHOD_DORA},
-                                             {"freeze", AF_METHOD_FREEZE},
-                                             {0}};
+static const af_key_choice method_names[] = {
+    {"full", AF_METHOD_FULL},     {"none", AF_METHOD_FULL},
+    {"lora", AF_METHOD_LORA},     {"qlora", AF_METHOD_QLORA},
+    {"dora", AF_METHOD_DORA},     {"oft", AF_METHOD_OFT},
+    {"freeze", AF_METHOD_FREEZE}, {0}};
 static const af_key_choice excess_names[] = {{"truncate", AF_EXCESS_TRUNCATE},
                                              {"drop", AF_EXCESS_DROP},
                                              {"error", AF_EXCESS_ERROR},

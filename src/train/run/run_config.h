@@ -28,8 +28,9 @@ typedef enum af_method {
     AF_METHOD_FULL,
     AF_METHOD_LORA,
     AF_METHOD_QLORA,
-    AF_METHOD_DORA,  /* in a run file: lora with peft_use_dora */
-    AF_METHOD_FREEZE /* some layers of the base: see freeze.h */
+    AF_METHOD_DORA,   /* in a run file: lora with peft_use_dora */
+    AF_METHOD_FREEZE, /* some layers of the base: see freeze.h */
+    AF_METHOD_OFT,    /* rotations of the inputs of linears: ops/oft/oft.h */
 } af_method;
 typedef enum af_uld_merge { AF_ULD_OBSERVED, AF_ULD_BAYESIAN } af_uld_merge;
 typedef enum af_task { AF_TASK_TOKENS, AF_TASK_LABELS } af_task;
@@ -52,7 +53,7 @@ typedef enum af_decay_on { AF_DECAY_MATRICES, AF_DECAY_ALL } af_decay_on;
 
 /* Where a key was set: a line of the file, from 1, or one of these. */
 enum { AF_KEY_LINE_UNSET = 0, AF_KEY_LINE_OVERRIDE = -1 };
-enum { AF_RUN_KEYS_MAX = 240 };
+enum { AF_RUN_KEYS_MAX = 256 };
 /* The largest sequence_len: no record is cut. */
 enum { AF_SEQUENCE_UNLIMITED = 1 << 24 };
 
@@ -105,6 +106,8 @@ typedef struct af_run_config {
     const af_yaml *lora_rank_pattern, *lora_alpha_pattern;
     bool lora_bias;
     bool lora_target_linear, rslora, dora;
+    int64_t oft_block_size, oft_r, oft_terms;
+    bool oft_share, oft_series;
     double loraplus_lr_ratio, loraplus_lr_embedding;
     const char *lora_init, *lora_model_dir;
     /* data: the lists stay YAML, src/data reads them */

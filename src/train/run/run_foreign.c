@@ -247,14 +247,17 @@ static const foreign_group groups[] = {
     {REFUSED, "see 'lr_scheduler'",
      "log_sweep_* jagged_restart_* lr_div_factor lr_scheduler_kwargs lr_scheduler_config"},
     {REFUSED, "see 'adapter'",
-     "relora relora_* lisa_* mixture_of_depths use_mora mora mora_type oft_* "
-     "module_dropout peft_layer_replication peft loftq_config "
+     "relora relora_* lisa_* mixture_of_depths use_mora mora mora_type "
+     "peft_layer_replication peft loftq_config "
      "corda_config eva_config "
      "mixlora_* "
      "peft_ensure_weight_tying ensure_weight_tying "
      "adapter_folder training_type peft_config quant_config "
      "megatron_config use_qalora use_bdlora use_mca "
      "use_hyper_parallel hyper_parallel_args"},
+    {REFUSED, "a rotation of OFT is never left out, as in PEFT, which does not apply this dropout",
+     "module_dropout"},
+    {REFUSED, "rotations of OFT are not constrained", "coft oft_coft"},
     {REFUSED, "'afinar merge' puts an adapter into its base, for which a new one can be trained",
      "create_new_adapter"},
     {REFUSED, "'lora_model_dir' names the folder of an adapter to continue",

@@ -22,6 +22,8 @@ typedef enum af_key_need {
     AF_NEED_NOTHING,
     AF_NEED_ADAPTER,
     AF_NEED_NEW_ADAPTER, /* with lora_model_dir the value may be repeated, if it agrees */
+    AF_NEED_LOW_RANK,    /* the same of LoRA */
+    AF_NEED_OFT,         /* the same of OFT */
     AF_NEED_FROZEN,      /* weights */
     AF_NEED_4BIT,        /* a base in nf4 */
     AF_NEED_PACKING,

@@ -16,7 +16,9 @@ static bool counts_layers(const af_run_config *r)
     return is_freeze(r) || (r->llama_pro && is_frozen(r));
 }
 static bool is_4bit(const af_run_config *r) { return af_method_quantises(r) == 4; }
-static bool has_plus(const af_run_config *r) { return is_frozen(r) && r->loraplus_lr_ratio > 0; }
+static bool is_oft(const af_run_config *r) { return r->method == AF_METHOD_OFT; }
+static bool is_low_rank(const af_run_config *r) { return is_frozen(r) && !is_oft(r); }
+static bool has_plus(const af_run_config *r) { return is_low_rank(r) && r->loraplus_lr_ratio > 0; }
 
 static bool is_packed(const af_run_config *r) { return r->packing; }
 static bool has_turns(const af_run_config *r) { return r->turn_template != NULL; }
@@ -87,8 +89,10 @@ typedef struct need_row {
 } need_row;
 
 static const need_row needs[] = {
-    [AF_NEED_ADAPTER] = {"without 'adapter: lora' or 'adapter: qlora'", is_frozen},
-    [AF_NEED_NEW_ADAPTER] = {"without 'adapter: lora' or 'adapter: qlora'", is_frozen},
+    [AF_NEED_ADAPTER] = {"without 'adapter': lora, qlora or oft", is_frozen},
+    [AF_NEED_NEW_ADAPTER] = {"without 'adapter': lora, qlora or oft", is_frozen},
+    [AF_NEED_LOW_RANK] = {"without 'adapter: lora' or 'adapter: qlora'", is_low_rank},
+    [AF_NEED_OFT] = {"without 'adapter: oft'", is_oft},
     [AF_NEED_FROZEN] = {"where the base itself is trained: it is for frozen weights", is_frozen},
     [AF_NEED_4BIT] = {"without 'load_in_4bit: true' or 'adapter: qlora'", is_4bit},
     [AF_NEED_PACKING] = {"without 'sample_packing: true'", is_packed},
@@ -135,7 +139,7 @@ static const need_row needs[] = {
                               freezes_names},
     [AF_NEED_FREEZE] = {"without 'adapter: freeze'", is_freeze},
     [AF_NEED_FREEZE_LAYERS] = {"without 'adapter: freeze' or 'use_llama_pro'", counts_layers},
-    [AF_NEED_SOME_LAYERS] = {"without 'adapter': freeze, lora, qlora or dora", not_full},
+    [AF_NEED_SOME_LAYERS] = {"without 'adapter': freeze, lora, qlora, dora or oft", not_full},
     [AF_NEED_INTERLEAVE] = {"unless 'mix_strategy' interleaves the datasets", interleaves},
     [AF_NEED_MLFLOW] = {"without 'report_to: mlflow'", to_mlflow},
     [AF_NEED_WANDB] = {"without 'report_to: wandb'", to_wandb},

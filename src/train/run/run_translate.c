@@ -71,6 +71,7 @@ static const struct {
     {"use_adam_mini", "false", NULL, NULL},
     {"lora_target", "all", "lora_target", "all-linear"},
     {"lora_target_modules", "all", "lora_target_modules", "all-linear"},
+    {"oft_target", "all", "oft_target", "all-linear"},
     {"target_modules", "all", "target_modules", "all-linear"},
     {"disable_gradient_checkpointing", "true", "gradient_checkpointing", "false"},
     {"disable_gradient_checkpointing", "false", "gradient_checkpointing", "true"},
@@ -438,7 +439,7 @@ static bool translate_state(af_translation *t, int i, af_status *st)
 /* Whether the file says which adapter: 'use_peft: true' says nothing more. */
 static bool names_adapter(const af_yaml *root)
 {
-    static const char *const adapters[] = {"lora", "qlora", "dora"};
+    static const char *const adapters[] = {"lora", "qlora", "dora", "oft"};
     const af_yaml *n = af_yaml_get(root, "adapter");
     bool named = false;
     for (size_t i = 0; n && i < AF_LEN(adapters); i++)

@@ -172,6 +172,7 @@ static bool rival_is_set(const af_run_config *r, const af_key *k)
     static const char *const rivals[][2] = {
         {"warmup_steps", "warmup_ratio"},
         {"lr_decay_ratio", "lr_decay_steps"},
+        {"oft_block_size", "oft_r"},
         {"save_steps", "saves_per_epoch"},
         {"eval_steps", "evals_per_epoch"},
         {"val_set_size", "test_datasets"},

@@ -239,7 +239,10 @@ static af_status does_not_fit(af_step_graph *s, uint64_t free_bytes, af_error *e
         snprintf(text, sizeof text, "; no length would fit: try adapter: lora");
     else
         snprintf(text, sizeof text, "; no length would fit: %s",
-                 s->run->method == AF_METHOD_LORA ? "try adapter: qlora" : "take a smaller model");
+                 s->run->method == AF_METHOD_LORA ? "try adapter: qlora"
+                 : s->run->method == AF_METHOD_OFT && !af_method_quantises(s->run)
+                     ? "try load_in_4bit: true"
+                     : "take a smaller model");
     const af_plan_info *p = &s->plan;
     return af_fail(err, AF_ENOMEM,
                    "the run needs %.2f GiB with recompute %s, but %.2f GiB are free (weights %.2f, "

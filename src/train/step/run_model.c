@@ -130,6 +130,9 @@ static af_status check_repeated(af_run_model *m, af_error *err)
     const af_run_config *r = m->run;
     const af_adapter_config *c = &m->adapter->config;
     char at[300];
+    const af_status type = af_method_check_type(r, c, err);
+    if (type != AF_OK)
+        return type;
     if (af_run_key_is_set(r, "lora_dropout") && r->lora_dropout != c->dropout)
         return af_fail(err, AF_EUSAGE, "%s: lora_dropout is %g, the adapter in '%s' has %g",
                        af_run_key_loc(r, "lora_dropout", at, sizeof at), r->lora_dropout,
@@ -210,10 +213,15 @@ static af_status check_rank(const af_adapter *a, const char *dir, af_error *err)
 
 static af_status read_continued(af_run_model *m, const af_run_config *r, af_error *err)
 {
-    af_status st = af_adapter_read(&m->adapter, m->spec, r->lora_model_dir, err);
+    af_status st = af_adapter_read_to_train(&m->adapter, m->spec, r->lora_model_dir, err);
     if (st == AF_OK)
         st = check_rank(m->adapter, r->lora_model_dir, err);
     return continued(r, st, err);
+}
+
+static void set_dropout(af_run_model *m)
+{
+    m->dropout = m->adapter && af_method_has_dropout(m->run) ? m->adapter->config.dropout : 0;
 }
 
 af_status af_run_model_open_adapter(af_run_model *m, af_error *err)
@@ -223,17 +231,16 @@ af_status af_run_model_open_adapter(af_run_model *m, af_error *err)
     const uint64_t before = af_resident_own();
     if (af_method_trains_base(r))
         return AF_OK;
-    m->dropout = af_method_has_dropout(r) ? r->lora_dropout : 0;
     if (!r->lora_model_dir) {
         st = new_adapter(m, err);
     } else {
         AF_TRY(read_continued(m, r, err));
         m->adapter->grown = af_loader_is_grown(m->loader) ? m->loader : NULL;
-        m->dropout = af_method_has_dropout(r) ? m->adapter->config.dropout : 0;
         if (m->spec->labels && !m->adapter->config.labels)
             m->adapter->config.labels = m->labels;
         st = check_repeated(m, err);
     }
+    set_dropout(m);
     m->adapter_bytes = af_resident_own() - before;
 done:
     return st;
@@ -541,14 +548,14 @@ af_status af_run_model_open_outline(af_run_model *m, const af_run_config *run, a
     AF_TRY(check_full(m, err));
     AF_TRY(note_router_keys(m, err));
     AF_TRY(note_idle_keys(m, err));
-    m->dropout = af_method_has_dropout(run) ? run->lora_dropout : 0;
     const uint64_t before = af_resident_own();
     if (!af_method_trains_base(run) && run->lora_model_dir) {
         AF_TRY(read_continued(m, run, err));
-        m->dropout = af_method_has_dropout(run) ? m->adapter->config.dropout : 0;
+        AF_TRY(af_method_check_type(run, &m->adapter->config, err));
     } else if (!af_method_trains_base(run)) {
         AF_TRY(af_run_model_outline_adapter(m, err));
     }
+    set_dropout(m);
     m->adapter_bytes = af_resident_own() - before;
 done:
     return st;

@@ -79,6 +79,8 @@ static void group_adapter(const af_step_graph *s)
             af_tensor_set_group(m->b, ratio, decay);
         if (m->magnitude)
             af_tensor_set_group(m->magnitude, ratio, decay);
+        if (m->triangle)
+            af_tensor_set_group(m->triangle, 1.0, decay);
         if (m->bias)
             af_tensor_set_group(m->bias, ratio, decays(s->run, "lora_B.bias"));
     }

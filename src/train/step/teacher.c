@@ -105,7 +105,7 @@ static af_status run_is_low_rank(const af_run_model *m, bool *yes, af_error *err
     *yes = !af_method_trains_base(r) && !r->lora_modules_to_save.count && !r->trainable_tokens;
     if (!*yes || !r->lora_model_dir)
         return AF_OK;
-    const af_status st = af_adapter_read(&a, m->spec, r->lora_model_dir, err);
+    const af_status st = af_adapter_read_to_train(&a, m->spec, r->lora_model_dir, err);
     *yes = st == AF_OK && only_low_rank(a);
     af_adapter_free(a);
     return st;

@@ -96,8 +96,10 @@ static int64_t trained(const af_step_graph *s)
     int64_t n = s->model->adapter ? 0 : trained_of_base(s->model);
     for (int i = 0; s->model->adapter && i < s->model->spec->modules; i++) {
         const af_module_spec *m = &s->model->spec->module[i];
-        n += m->copies * s->model->adapter->module[i].rank * (m->in + m->out);
-        n += s->model->adapter->module[i].rank && s->model->adapter->config.dora ? m->out : 0;
+        const af_adapter_module *am = &s->model->adapter->module[i];
+        n += am->triangles ? am->triangles * am->block * (am->block - 1) / 2
+                           : m->copies * am->rank * (m->in + m->out);
+        n += am->rank && s->model->adapter->config.dora ? m->out : 0;
     }
     for (int i = 0; s->model->adapter && i < s->model->spec->tensors; i++)
         if (s->model->adapter->saved[i])
