@@ -31,7 +31,8 @@ bool af_decode_fits(const af_adapter *a, const char **why)
                ? "tokens of its own"
            : a->module[s->embed_module].rank || a->module[s->head_module].rank
                ? "an adapter on the embedding or the head"
-               : NULL;
+           : a->as_stored ? "rotations (OFT)"
+                          : NULL;
     for (int i = 0; i < s->tensors && !*why; i++)
         if (a->saved[i])
             *why = "saved modules";

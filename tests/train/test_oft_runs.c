@@ -102,6 +102,33 @@ static void test_what_is_written(void **state)
     merged_computes_the_same();
 }
 
+/* The third checkpoint is the best of four and is read again: its answer after the last step is
+ * that of the weights after the third. */
+static void test_samples_of_a_checkpoint(void **state)
+{
+    (void)state;
+    enum { STEPS = 5 };
+    af_error err = {0};
+    uint64_t size;
+    CHECK_OK(train("adapter: oft\nlearning_rate: 0.02\nmax_steps: 4\nval_set_size: 8\n"
+                   "eval_steps: 1\nsave_steps: 1\nload_best_model_at_end: true\n"
+                   "generate_samples: [hello]\ngenerate_samples_steps: 1\n"
+                   "generate_samples_tokens: 8\n",
+                   &err),
+             err);
+    char *text = read_output("out", "samples.jsonl", &size), *at = text;
+    json_t *row[STEPS];
+    for (int i = 0; i < STEPS; i++, at = strchr(at, '\n') + 1) {
+        row[i] = json_loadb(at, strcspn(at, "\n"), 0, NULL);
+        assert_int_equal(json_integer_value(json_object_get(row[i], "step")), i);
+    }
+    assert_true(json_equal(json_object_get(row[3], "answer"), json_object_get(row[4], "answer")));
+    assert_false(json_equal(json_object_get(row[1], "answer"), json_object_get(row[4], "answer")));
+    for (int i = 0; i < STEPS; i++)
+        json_decref(row[i]);
+    free(text);
+}
+
 static void test_a_run_resumes(void **state)
 {
     (void)state;
@@ -130,6 +157,9 @@ static void test_what_the_keys_refuse(void **state)
          "'lora_r' has no effect here: without 'adapter: lora' or"},
         {"adapter: lora\nstrict: true\noft_r: 8\n",
          "'oft_r' has no effect here: without 'adapter: oft'"},
+        {"adapter: oft\ntokens: [<q>]\n", "OFT trains no rows of single tokens"},
+        {"adapter: oft\ntrainable_token_indices: [3]\nstrict: true\n",
+         "'trainable_token_indices' has no effect here"},
         {"oft_block_size: 8\n", "oft_block_size has no effect without 'adapter: oft'"},
     };
     for (size_t i = 0; i < AF_LEN(cases); i++) {
@@ -168,6 +198,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_runs_follow_peft),
         cmocka_unit_test(test_what_is_written),
+        cmocka_unit_test(test_samples_of_a_checkpoint),
         cmocka_unit_test(test_a_run_resumes),
         cmocka_unit_test(test_what_the_keys_refuse),
         cmocka_unit_test(test_continued_adapters_are_checked),

@@ -131,6 +131,11 @@ af_status af_adapter_oft_lay_out(af_adapter *a, bool tells, af_error *err)
     const af_oft *o = &a->config.oft;
     if (o->block < 1 && o->blocks < 1)
         return af_fail(err, AF_EFORMAT, "the OFT adapter has no oft_block_size, and no r");
+    if (a->config.tokens[AF_TOKENS_EMBED].count || a->config.tokens[AF_TOKENS_HEAD].count)
+        return af_fail_subject(
+            err, AF_EUNSUPPORTED, "trainable_token_indices",
+            "OFT trains no rows of single tokens, new ones among them, as PEFT has none for it: "
+            "set 'lora_modules_to_save: [embed_tokens, lm_head]', or take LoRA");
     for (int i = 0; i < a->spec->modules; i++) {
         const af_module_spec *m = &a->spec->module[i];
         af_adapter_module *am = &a->module[i];

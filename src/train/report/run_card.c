@@ -44,7 +44,7 @@ static void put_settings(af_buf *b, const af_report_source *s)
     const af_run_config *r = s->run;
     const af_run_model *m = s->step->model;
     af_buf_printf(b, "\n## Settings\n\n| | |\n|---|---|\n| method | %s |\n", method_name(m));
-    if (m->adapter)
+    if (m->adapter && m->adapter->config.type == AF_PEFT_LORA)
         af_buf_printf(b, "| rank, alpha, dropout | %d, %g, %g |\n", m->adapter->config.r,
                       m->adapter->config.alpha, m->dropout);
     af_buf_printf(b,
@@ -90,7 +90,9 @@ af_status af_run_card_write(const af_report_source *s, af_error *err)
                  .base = {r->base_model},
                  .base_path = {m->path},
                  .bases = 1,
-                 .tags = {m->adapter ? "lora" : "full-fine-tuning"}};
+                 .tags = {!m->adapter                              ? "full-fine-tuning"
+                          : m->adapter->config.type == AF_PEFT_OFT ? "oft"
+                                                                   : "lora"}};
     af_buf_printf(&b, "%s of ", method_name(m));
     af_card_code(&b, r->base_model);
     af_buf_str(&b, ".\n");

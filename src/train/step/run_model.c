@@ -24,8 +24,9 @@ static af_status adapter_key(const af_run_model *m, af_status st, af_error *err)
     const bool tokens = strcmp(err->subject, "trainable_token_indices") == 0;
     const bool bias = strcmp(err->subject, "lora_bias") == 0;
     const bool params = strcmp(err->subject, "target_parameters") == 0;
+    const bool listed = af_run_key_is_set(m->run, "trainable_token_indices");
     const char *key = saved    ? "lora_modules_to_save"
-                      : tokens ? "trainable_token_indices"
+                      : tokens ? (listed ? "trainable_token_indices" : "tokens")
                       : bias   ? "lora_bias"
                       : params ? "lora_target_parameters"
                                : "lora_target_modules";
