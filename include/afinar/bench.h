@@ -11,14 +11,15 @@ extern "C" {
 typedef struct af_bench_opts {
     /* tiny, 135m, 0.5b, 1.5b, 7b, 30b-a3b, 4b-delta, or a model: its shape alone */
     const char *shape;
-    const char *method;    /* lora, qlora or full */
+    const char *method;    /* lora, qlora, oft or full */
     const char *dtype;     /* bf16 or f32: of activations and frozen weights */
     const char *memory;    /* auto: the fastest plan that fits; min: the smallest */
     const char *recompute; /* NULL = by memory; else the name of a mode: af_recompute_name */
     const char *attention; /* auto, own or cudnn; NULL = auto */
     const char *device;
     int threads;
-    int64_t batch, seq, rank;
+    int64_t batch, seq;
+    int64_t rank;   /* with oft: inputs of a rotation */
     int64_t layers; /* of a built-in shape, instead of its own; 0 = all */
     double seconds; /* of timed steps, at least three of them, or one that takes longer; 0 = 10 */
     bool by_op;     /* CPU only: time of each op */

@@ -118,7 +118,7 @@ static int attention_by(const char *name)
 
 static af_status check(const af_bench_opts *o, af_error *err)
 {
-    static const char *const methods[] = {"lora", "qlora", "full"};
+    static const char *const methods[] = {"lora", "qlora", "oft", "full"};
     bool known = false;
     if (!o || !o->shape || !o->method || !o->dtype || !o->memory || !o->device)
         return af_fail(err, AF_EUSAGE,
@@ -126,7 +126,8 @@ static af_status check(const af_bench_opts *o, af_error *err)
     for (size_t i = 0; i < AF_LEN(methods); i++)
         known |= strcmp(o->method, methods[i]) == 0;
     if (!known)
-        return af_fail(err, AF_EUSAGE, "unknown method '%s'; use lora, qlora or full", o->method);
+        return af_fail(err, AF_EUSAGE, "unknown method '%s'; use lora, qlora, oft or full",
+                       o->method);
     if (strcmp(o->dtype, "bf16") != 0 && strcmp(o->dtype, "f32") != 0)
         return af_fail(err, AF_EUSAGE, "unknown dtype '%s'; use bf16 or f32", o->dtype);
     if (strcmp(o->memory, "auto") != 0 && strcmp(o->memory, "min") != 0)

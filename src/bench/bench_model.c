@@ -75,12 +75,12 @@ done:
 
 static af_status make_run(af_bench_model *b, af_error *err)
 {
-    const bool full = strcmp(b->o->method, "full") == 0;
+    const bool full = strcmp(b->o->method, "full") == 0, oft = strcmp(b->o->method, "oft") == 0;
     /* a mixture: attention alone, as its users do and its peers are measured */
     const char *targets = b->model.own_spec.experts
-                              ? "\nlora_alpha: 32\nlora_target_modules: "
+                              ? "\nlora_target_modules: "
                                 "'.*\\.(q|k|v|o|q_a|q_b|kv_a|kv_b)_proj(_with_mqa)?'\n"
-                              : "\nlora_alpha: 32\nlora_target_linear: true\n";
+                              : "\nlora_target_linear: true\n";
     char text[1024];
     const int n =
         snprintf(text, sizeof text,
@@ -91,9 +91,13 @@ static af_status make_run(af_bench_model *b, af_error *err)
                  b->o->batch, strcmp(b->o->dtype, "bf16") == 0 ? "true" : "false", b->o->device,
                  b->o->fp8 ? "fp8: true\n" : "");
     char rank[32];
-    snprintf(rank, sizeof rank, "lora_r=%" PRId64, b->o->rank);
-    const char *overrides[] = {rank};
-    return af_run_config_parse(&b->run, text, (uint64_t)n, "bench", overrides, full ? 0 : 1, err);
+    snprintf(rank, sizeof rank, "%s=%" PRId64, oft ? "oft_block_size" : "lora_r", b->o->rank);
+    const char *overrides[] = {rank, "lora_alpha=32"};
+    return af_run_config_parse(&b->run, text, (uint64_t)n, "bench", overrides,
+                               full  ? 0
+                               : oft ? 1
+                                     : 2,
+                               err);
 }
 
 /* Fills a tensor piece by piece: floats of size `scale`, bytes at random. On the CPU in place: a
@@ -166,13 +170,16 @@ static af_status fill_weights(af_bench_model *b, af_error *err)
                                   .nf4 = four && af_tensor_is_linear(s)};
         AF_TRY(put(b, noise, l->tensor[i], &n, err));
     }
-    for (int i = 0; i < b->model.own_spec.modules; i++)
+    for (int i = 0; i < b->model.own_spec.modules; i++) {
+        if (l->module[i].triangle)
+            AF_TRY(put(b, noise, l->module[i].triangle, &(af_random_fill){.scale = 0.02f}, err));
         if (l->module[i].a) {
             const af_random_fill n = {.stream = (uint64_t)(b->model.own_spec.tensors + i),
                                       .scale = 0.02f};
             AF_TRY(put(b, noise, l->module[i].a, &n, err));
             AF_TRY(put(b, noise, l->module[i].b, &(af_random_fill){0}, err));
         }
+    }
     st = af_model_write_rope(&b->step.leaves, b->o->seq, err);
 done:
     free(noise);

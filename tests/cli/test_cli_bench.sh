@@ -5,7 +5,7 @@ set -euo pipefail
 afinar=${AFINAR:-build/afinar}
 fail() { echo "test_cli_bench: $*" >&2; exit 1; }
 
-for method in lora qlora full; do
+for method in lora qlora oft full; do
     for dtype in f32 bf16; do
         for memory in auto min; do
             line=$("$afinar" bench --shape tiny --batch 2 --seq 24 --method $method --dtype $dtype \

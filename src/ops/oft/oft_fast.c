@@ -31,10 +31,14 @@ static void turn(float *to, const float *m, int64_t n)
             to[k * n + i] = m[i * n + k];
 }
 
-static void identity(float *m, float f, int64_t n)
+/* What the series has after Q^(last - 1): c_(last - 1) I + c_last Q. */
+static void begin(const af_node *node, float *p, const float *q, int64_t n)
 {
+    const int last = node->attr.oft.last;
+    const float one = (float)af_oft_factor(node, AF_MAX(last - 1, 0)),
+                by = last ? (float)af_oft_factor(node, last) : 0;
     for (int64_t i = 0; i < n * n; i++)
-        m[i] = i % (n + 1) ? 0 : f;
+        p[i] = by * q[i] + (i % (n + 1) ? 0 : one);
 }
 
 static void skew(float *q, const float *triangle, int64_t n)
@@ -51,14 +55,15 @@ static void skew(float *q, const float *triangle, int64_t n)
 static void make_blocks(void *arg, int64_t from, int64_t to, int share)
 {
     const oft_job *j = arg;
-    const int64_t n = j->size, nn = n * n, last = j->n->attr.oft.last;
+    const int64_t n = j->size, nn = n * n;
+    const int last = j->n->attr.oft.last;
     const af_tensor *t = j->n->in[0];
     float *q = j->space + share * MATRICES * nn, *p = q + nn, *next = p + nn;
     for (int64_t b = from; b < to; b++) {
         float *out = (float *)j->n->out[0]->data + b * nn;
         skew(q, (const float *)t->data + b * t->dim[1], n);
-        identity(p, (float)af_oft_factor(j->n, (int)last), n);
-        for (int k = (int)last - 1; k >= 0; k--) {
+        begin(j->n, p, q, n);
+        for (int k = last - 2; k >= 0; k--) {
             multiply(j, next, q, p, (float)af_oft_factor(j->n, k));
             memcpy(p, next, (size_t)nn * sizeof *p);
         }
@@ -84,10 +89,11 @@ static void series_back(const oft_job *j, float *a, const float *q, const float 
     const int64_t n = j->size, nn = n * n;
     float *p = space, *next = p + nn, *p_turned = next + nn, *before = p_turned + nn;
     const int last = j->n->attr.oft.last;
-    identity(p, (float)af_oft_factor(j->n, last), n);
-    identity(a, 0, n);
-    for (int k = last; k > 0; k--) {
-        if (k < last) {
+    for (int64_t i = 0; i < nn; i++)
+        a[i] = last ? (float)af_oft_factor(j->n, last) * dr[i] : 0;
+    begin(j->n, p, q, n);
+    for (int k = last - 1; k > 0; k--) {
+        if (k < last - 1) {
             multiply(j, next, q, p, (float)af_oft_factor(j->n, k));
             memcpy(p, next, (size_t)nn * sizeof *p);
         }
