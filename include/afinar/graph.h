@@ -434,18 +434,20 @@ typedef enum af_optimizer_kind {
     AF_OPTIMIZER_SGD,
     AF_OPTIMIZER_ADAM, /* weight decay is added to the gradient */
     AF_OPTIMIZER_ADAMW,
-    AF_OPTIMIZER_ADAMW_8BIT, /* 8-bit moments in blocks of 256, as bitsandbytes; small tensors f32
-                              */
+    AF_OPTIMIZER_ADAMW_8BIT, /* moments in blocks of 256, as bitsandbytes; small tensors f32 */
     AF_OPTIMIZER_LION,
     AF_OPTIMIZER_ADAFACTOR,
-    AF_OPTIMIZER_ADAMW_TORCH_8BIT, /* as torchao: matrices of at least 4096 values and whole blocks
-                                    */
+    AF_OPTIMIZER_ADAMW_TORCH_8BIT, /* as torchao: matrices of 4096 values or more, whole blocks */
     AF_OPTIMIZER_ADAMW_4BIT,       /* 4-bit moments in blocks of 128, as torchao */
     AF_OPTIMIZER_RMSPROP,          /* weight decay is added to the gradient; beta2 is its decay */
     AF_OPTIMIZER_ADEMAMIX,
     AF_OPTIMIZER_MUON,      /* Newton-Schulz for matrices inside the model, AdamW for all others */
     AF_OPTIMIZER_ADAM_MINI, /* AdamW with one second moment per parameter; in a run of the trainer:
                                per row or head of a matrix, as the package adam-mini has it */
+    AF_OPTIMIZER_ADAGRAD,   /* torch.optim's: weight decay is added to the gradient */
+    AF_OPTIMIZER_NADAM,     /* torch.optim's: likewise */
+    AF_OPTIMIZER_RADAM,     /* torch.optim's: likewise */
+    AF_OPTIMIZER_ADOPT,     /* Taniguchi et al. 2024, with weight decay as AdamW */
 } af_optimizer_kind;
 
 /* How an updated value becomes a bf16 parameter; f32 parameters do not care. */
@@ -466,6 +468,8 @@ typedef struct af_optimizer_opts {
     uint64_t seed;        /* of stochastic rounding: by seed, update, parameter and element */
     bool uncorrected;     /* moments are not divided by 1 - beta^step */
     bool bf16;            /* muon: iterate in bf16 on a GPU, not in f32 */
+    double lr_decay;      /* ADAGRAD: the rate of step t is divided by 1 + (t - 1) times this */
+    double slow_beta, slow_share; /* ADEMAMIX: of the slow moment; 0 = 0.9999 and 5 */
 } af_optimizer_opts;
 /* Records the update: global norm of all gradients, clip factor, update of all parameters,
  * gradients to zero. Once per graph, after af_graph_backward. */

@@ -154,6 +154,9 @@ struct af_graph {
     uint64_t seed, clock_count;
     bool evaluating;
     double beta1, beta2; /* of the bias correction; 0: there is none */
+    /* what else depends on the number of the step alone; NULL = nothing */
+    void (*step_numbers)(const af_graph *g, double t, float *hyper);
+    af_optimizer_opts optimizer;
     /* the plan: bytes */
     uint64_t role_bytes[AF_ROLE_COUNT], work_bytes, bound_bytes, host_bytes;
     uint64_t shared_bytes;   /* of work_bytes: in a buffer that all graphs of the device share */
@@ -172,6 +175,8 @@ enum {
     AF_HYPER_CORRECTION1,      /* 1 - beta1^t       */
     AF_HYPER_CORRECTION2_SQRT, /* sqrt(1 - beta2^t) */
     AF_HYPER_STEP,
+    AF_HYPER_A, /* two numbers of the step that only this optimizer has: step_numbers.c */
+    AF_HYPER_B,
     AF_HYPER_COUNT = 8
 };
 

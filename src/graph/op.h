@@ -178,6 +178,7 @@ typedef union af_attr {
         af_optimizer_kind kind;
         double beta1, beta2, eps, momentum, weight_decay, lr_factor;
         double max_norm; /* GRAD_NORM */
+        double slow_beta, slow_share; /* ADEMAMIX */
         bool nesterov;
         bool bf16;            /* MUON on a GPU iterates in bf16 */
         af_rounding rounding; /* of bf16 parameters */

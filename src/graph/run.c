@@ -121,12 +121,14 @@ static af_status write_scalars(af_graph *g, int what, af_error *err)
     }
     if (g->hyper && what & AF_RUN_UPDATE) {
         const double t = (double)g->step;
-        const float h[AF_HYPER_COUNT] = {
+        float h[AF_HYPER_COUNT] = {
             [AF_HYPER_LR] = (float)g->learning_rate,
             [AF_HYPER_CORRECTION1] = (float)(1.0 - pow(g->beta1, t)),
             [AF_HYPER_CORRECTION2_SQRT] = (float)sqrt(1.0 - pow(g->beta2, t)),
             [AF_HYPER_STEP] = (float)t,
         };
+        if (g->step_numbers)
+            g->step_numbers(g, t, h);
         AF_TRY(g->device->ops->write(g->device, g, g->hyper, h, err));
     }
 done:

@@ -60,6 +60,14 @@ static void case_adamw_torch_8bit(rec *r)
 }
 static void case_rmsprop(rec *r) { optimize(r, AF_OPTIMIZER_RMSPROP); }
 static void case_ademamix(rec *r) { optimize(r, AF_OPTIMIZER_ADEMAMIX); }
+static void case_adagrad(rec *r) { optimize(r, AF_OPTIMIZER_ADAGRAD); }
+static void case_nadam(rec *r) { optimize(r, AF_OPTIMIZER_NADAM); }
+static void case_radam(rec *r) { optimize(r, AF_OPTIMIZER_RADAM); }
+static void case_adopt(rec *r)
+{
+    optimize(r, AF_OPTIMIZER_ADOPT);
+    af_graph_set_step(r->g, 3); /* the first moves nothing */
+}
 static const af_optimizer_opts mini = {.kind = AF_OPTIMIZER_ADAM_MINI};
 static void case_adam_mini(rec *r) { optimize_blocks(r, mini, 31, 17, 17); }
 /* Blocks of more than one range. */

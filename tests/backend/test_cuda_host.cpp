@@ -22,6 +22,10 @@
 int main()
 {
     optimizer_cases();
+    for (int kind = 0; kind < 4; kind++) {
+        adaptive_case(kind, num_a);
+        adaptive_case(kind, 0);
+    }
     norm_case(0.5, 0.0f);
     norm_case(0.5, 1.0f);
     norm_case(0.001, 0.03125f); /* the norm is about clip_eps */

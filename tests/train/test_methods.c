@@ -198,7 +198,13 @@ static void test_a_reduced_run_resumes(void **state)
 static void test_optimizers_resume(void **state)
 {
     (void)state;
-    check_resumes("optimizer: adam_mini\n", "model.safetensors");
+    static const char *const kinds[] = {"adam_mini", "adagrad\noptim_args: lr_decay=0.1", "nadam",
+                                        "radam", "adopt"};
+    for (size_t i = 0; i < AF_LEN(kinds); i++) {
+        char line[100];
+        snprintf(line, sizeof line, "optimizer: %s\n", kinds[i]);
+        check_resumes(line, "model.safetensors");
+    }
 }
 
 static void test_embeddings_have_a_rate_of_their_own(void **state)

@@ -10,6 +10,9 @@ bool af_optimizer_check(af_graph *g, const af_optimizer_opts *o);
 /* The same for the type of the parameters (all have that of `first`; NULL = there are none). */
 bool af_optimizer_check_type(af_graph *g, const af_optimizer_opts *o, const af_tensor *first);
 
+/* The numbers of step t that run.c does not know: AF_HYPER_A, AF_HYPER_B. */
+void af_optim_step_numbers(const af_graph *g, double t, float *hyper);
+
 /* Copies the options into an update's node; `first` is one of its parameters. */
 void af_optim_set_attr(af_node *n, const af_optimizer_opts *o, const af_tensor *first);
 
@@ -17,8 +20,9 @@ void af_optim_set_attr(af_node *n, const af_optimizer_opts *o, const af_tensor *
  * of its states. The number of the next. */
 int af_optim_update_matrices(af_graph *g, const af_optimizer_opts *o, af_tensor *p, int number);
 
-/* state: momentum | m, v | m8, v8, m_scale, v_scale | m, v, slow | row, col; NULL where the op has
- * none. rest: what rounding cut off bf16 parameters, or NULL. GRAD_NORM has grads alone. */
+/* state: momentum | m, v | m8, v8, m_scale, v_scale | m, v, slow | v, [m] | row, col; NULL where
+ * the op has none. rest: what rounding cut off bf16 parameters, or NULL. GRAD_NORM has grads alone.
+ */
 typedef struct af_optim_inputs {
     af_tensor *params, *grads, *hyper, *stats, *state[4], *rest;
 } af_optim_inputs;

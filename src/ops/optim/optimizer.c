@@ -12,6 +12,7 @@
  *             w -= lr / c1 * m / (sqrt(v) / c2 + eps)
  *   rmsprop   g += wd w;  v = b2 v + (1-b2) g^2;  w -= lr g / (sqrt(v) + eps)
  *   ademamix  adamw with m / c1 + 5 slow for m / c1;  slow = b3 slow + (1-b3) g
+ *   adagrad, nadam, radam, adopt: see adaptive_cpu.c
  *   muon      see muon_cpu.c
  *   lion      w -= lr wd w;  w -= lr sign(b1 m + (1-b1) g);  m = b2 m + (1-b2) g
  *   adafactor see adafactor_cpu.c
@@ -334,6 +335,10 @@ static int add_states(param_list *c, int group, af_op op, int64_t a, int64_t b, 
         in[n++] = moment(g, group, "v", t, a, b, 1);
         if (op == AF_OP_ADEMAMIX)
             in[n++] = moment(g, group, "slow", t, a, b, 1);
+    } else if (op == AF_OP_ADAPTIVE) {
+        in[n++] = moment(g, group, "v", t, a, b, 1);
+        if (c->o->kind != AF_OPTIMIZER_ADAGRAD)
+            in[n++] = moment(g, group, "m", t, a, b, 1);
     } else if (op == AF_OP_RMSPROP) {
         in[n++] = moment(g, group, "v", t, a, b, 1);
     } else if (op == AF_OP_LION || (op == AF_OP_SGD && c->o->momentum != 0)) {
@@ -359,6 +364,10 @@ static void update_range(param_list *c, const unit *first, const unit *last, int
         [AF_OPTIMIZER_ADEMAMIX] = AF_OP_ADEMAMIX,
         [AF_OPTIMIZER_MUON] = AF_OP_ADAM,
         [AF_OPTIMIZER_ADAM_MINI] = AF_OP_ADAM,
+        [AF_OPTIMIZER_ADAGRAD] = AF_OP_ADAPTIVE,
+        [AF_OPTIMIZER_NADAM] = AF_OP_ADAPTIVE,
+        [AF_OPTIMIZER_RADAM] = AF_OP_ADAPTIVE,
+        [AF_OPTIMIZER_ADOPT] = AF_OP_ADAPTIVE,
     };
     af_graph *g = c->g;
     const af_op op = first->whole ? AF_OP_ADAM : op_of[c->o->kind];
@@ -473,20 +482,31 @@ static void record(param_list *c)
     clear_others(c);
 }
 
+/* What the caller left at 0. */
+static void set_usual(af_optimizer_opts *o)
+{
+    const bool lion = o->kind == AF_OPTIMIZER_LION, factor = o->kind == AF_OPTIMIZER_ADAFACTOR;
+    const bool muon = o->kind == AF_OPTIMIZER_MUON, rms = o->kind == AF_OPTIMIZER_RMSPROP;
+    const bool adopt = o->kind == AF_OPTIMIZER_ADOPT;
+    o->beta1 = o->beta1 > 0 || factor ? o->beta1 : muon ? AF_MUON_BETA : 0.9;
+    if (o->beta2 == 0) /* adafactor: the exponent of its decay, 1 - t^-0.8 */
+        o->beta2 = lion || rms ? 0.99 : factor ? 0.8 : muon ? AF_MUON_BETA : adopt ? 0.9999 : 0.999;
+    if (o->slow_beta == 0)
+        o->slow_beta = AF_ADEMAMIX_BETA3;
+    if (o->slow_share == 0)
+        o->slow_share = AF_ADEMAMIX_ALPHA;
+    if (muon && o->momentum == 0)
+        o->momentum = AF_MUON_BETA;
+    if (o->eps == 0)
+        o->eps = factor ? 1e-30 : o->kind == AF_OPTIMIZER_ADAGRAD ? 1e-10 : adopt ? 1e-6 : 1e-8;
+}
+
 void af_graph_optimizer(af_graph *g, const af_optimizer_opts *opts)
 {
     if (af_graph_refuses_opts(g, "optimizer", opts) || !af_optimizer_check(g, opts))
         return;
     af_optimizer_opts o = *opts;
-    const bool lion = o.kind == AF_OPTIMIZER_LION, factor = o.kind == AF_OPTIMIZER_ADAFACTOR;
-    const bool muon = o.kind == AF_OPTIMIZER_MUON, rms = o.kind == AF_OPTIMIZER_RMSPROP;
-    o.beta1 = o.beta1 > 0 || factor ? o.beta1 : muon ? AF_MUON_BETA : 0.9;
-    if (o.beta2 == 0) /* adafactor: the exponent of its decay, 1 - t^-0.8 */
-        o.beta2 = lion || rms ? 0.99 : factor ? 0.8 : muon ? AF_MUON_BETA : 0.999;
-    if (muon && o.momentum == 0)
-        o.momentum = AF_MUON_BETA;
-    if (o.eps == 0)
-        o.eps = factor ? 1e-30 : 1e-8;
+    set_usual(&o);
     param_list c = {.g = g, .o = &o};
     if (!collect(&c) || !af_optimizer_check_type(g, &o, c.n ? c.param[0] : NULL))
         return;
@@ -498,6 +518,8 @@ void af_graph_optimizer(af_graph *g, const af_optimizer_opts *opts)
     g->optimized = true;
     g->beta1 = o.uncorrected ? 0 : o.beta1;
     g->beta2 = o.uncorrected ? 0 : o.beta2;
+    g->optimizer = o;
+    g->step_numbers = af_optim_step_numbers;
     g->shard.pass = g->shard.split >= AF_SHARD_GRADIENTS && g->one_pass;
     assign_offsets(&c);
     if (!find_units(&c) || !cut_shards(&c))

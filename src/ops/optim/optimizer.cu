@@ -209,6 +209,81 @@ extern "C" __global__ void ademamix(float *w, float *grads, const float *hyper, 
     }
 }
 
+/* Adagrad, NAdam, RAdam, ADOPT (kind 0 to 3): adaptive_cpu.c. m is NULL for Adagrad. */
+struct adaptive_rates {
+    float lr, c1, c2, a, b, clip, b1, b2, rest1, rest2, eps, decay;
+};
+
+DEV void adaptive_element(float &w, float &m, float &v, float grad, const adaptive_rates &r,
+                          int kind)
+{
+    float g = grad * r.clip;
+    if (kind == 3) { /* ADOPT divides by the root of the moment before this step; the first
+                        gradient only starts it */
+        if (r.a > 0.0f) {
+            const float x = g / fmaxf(sqrtf(v), r.eps);
+            m = r.b1 * m + r.rest1 * fminf(fmaxf(x, -r.a), r.a);
+            w = w - r.lr * r.decay * w - r.lr * m;
+            v = r.b2 * v + r.rest2 * g * g;
+        } else {
+            v = g * g;
+        }
+        return;
+    }
+    g += r.decay * w;
+    if (kind == 0) {
+        v += g * g;
+        w -= r.lr * r.a * g / (sqrtf(v) + r.eps);
+        return;
+    }
+    m = r.b1 * m + r.rest1 * g;
+    v = r.b2 * v + r.rest2 * g * g;
+    if (kind == 1)
+        w -= r.lr * (r.a * g + r.b * m) / (sqrtf(v) / r.c2 + r.eps);
+    else
+        w -= r.lr / r.c1 * m * (r.a > 0.0f ? r.a * r.c2 / (sqrtf(v) + r.eps) : 1.0f);
+}
+
+extern "C" __global__ void adaptive(float *w, float *grads, const float *hyper, const float *stats,
+                                    float *v, float *m, long long n, float b1, float b2,
+                                    float rest1, float rest2, float eps, float decay,
+                                    float lr_factor, int kind)
+{
+    const adaptive_rates rates = {hyper[0] * lr_factor,
+                                  hyper[1],
+                                  hyper[2],
+                                  hyper[4],
+                                  hyper[5],
+                                  stats[STATS_CLIP],
+                                  b1,
+                                  b2,
+                                  rest1,
+                                  rest2,
+                                  eps,
+                                  decay};
+    const bool finite = stats[STATS_FINITE] == 1.0f;
+    const float zero[4] = {};
+    FOUR_LOOP
+    {
+        if (finite) {
+            float wv[4], gv[4], mv[4] = {}, vv[4];
+            load_n(wv, w + i);
+            load_n(gv, grads + i);
+            load_n(vv, v + i);
+            if (m)
+                load_n(mv, m + i);
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                adaptive_element(wv[k], mv[k], vv[k], gv[k], rates, kind);
+            store_n(w + i, wv);
+            store_n(v + i, vv);
+            if (m)
+                store_n(m + i, mv);
+        }
+        store_n(grads + i, zero);
+    }
+}
+
 /* AdamW with moments in 8 bits. The step uses the exact new moments. */
 extern "C" __global__ void __launch_bounds__(256)
     adam_8bit(float *w, float *grads, const float *hyper, const float *stats, unsigned char *m8,

@@ -2,6 +2,8 @@
 #include "ops/optim/optim_in.h"
 #include "tensor/dtype.h"
 
+enum { AF_OPTIMIZER_LAST = AF_OPTIMIZER_ADOPT };
+
 bool af_optimizer_check(af_graph *g, const af_optimizer_opts *o)
 {
     const struct {
@@ -14,6 +16,9 @@ bool af_optimizer_check(af_graph *g, const af_optimizer_opts *o)
         {"momentum", o->momentum, 1},
         {"weight_decay", o->weight_decay, 1e6},
         {"max_grad_norm", o->max_grad_norm, 1e30},
+        {"lr_decay", o->lr_decay, 1e6},
+        {"slow_beta", o->slow_beta, 1},
+        {"slow_share", o->slow_share, 1e6},
     };
     for (size_t i = 0; i < AF_LEN(v); i++)
         if (!(v[i].value >= 0 && v[i].value < v[i].below)) {
@@ -21,9 +26,9 @@ bool af_optimizer_check(af_graph *g, const af_optimizer_opts *o)
                          v[i].value, v[i].below);
             return false;
         }
-    if ((unsigned)o->kind > AF_OPTIMIZER_ADAM_MINI)
+    if ((unsigned)o->kind > AF_OPTIMIZER_LAST)
         af_graph_bad(g, "optimizer: kind %d is not one of 0 to %d", (int)o->kind,
-                     AF_OPTIMIZER_ADAM_MINI);
+                     AF_OPTIMIZER_LAST);
     else if ((unsigned)o->rounding > AF_ROUNDING_KAHAN)
         af_graph_bad(g, "optimizer: rounding %d is not one of 0 to %d", (int)o->rounding,
                      AF_ROUNDING_KAHAN);

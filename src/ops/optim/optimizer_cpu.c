@@ -158,12 +158,13 @@ static void rmsprop_item(const optimizer_update *u, int64_t i)
 
 static void ademamix_item(const optimizer_update *u, int64_t i)
 {
-    const double b1 = u->n->attr.optim.beta1, b2 = u->n->attr.optim.beta2, b3 = AF_ADEMAMIX_BETA3;
+    const double b1 = u->n->attr.optim.beta1, b2 = u->n->attr.optim.beta2,
+                 b3 = u->n->attr.optim.slow_beta;
     const double w = af_ld(u->w, i), g = af_ld(u->g, i) * u->clip;
     af_st(u->s[0], i, b1 * af_ld(u->s[0], i) + (1 - b1) * g);
     af_st(u->s[1], i, b2 * af_ld(u->s[1], i) + (1 - b2) * g * g);
     af_st(u->s[2], i, b3 * af_ld(u->s[2], i) + (1 - b3) * g);
-    const double m = af_ld(u->s[0], i) / u->c1 + AF_ADEMAMIX_ALPHA * af_ld(u->s[2], i);
+    const double m = af_ld(u->s[0], i) / u->c1 + u->n->attr.optim.slow_share * af_ld(u->s[2], i);
     const double size = sqrt(af_ld(u->s[1], i)) / u->c2 + u->n->attr.optim.eps;
     af_st(u->w, i, w - u->lr * (m / size + u->decay * w));
 }

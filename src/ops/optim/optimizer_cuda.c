@@ -116,7 +116,8 @@ static af_launch *launch_update(af_cuda *cu, af_node *n, const char *name)
     af_launch *l = af_cuda_launch(cu, n, k, grid, 1, 1, THREADS, 0);
     for (int i = 0; i < n->n_in; i++)
         af_arg_ptr(l, n->in[i]->data);
-    if ((n->op == AF_OP_SGD && n->n_in == 4) || (has_bf16(n) && !in.rest))
+    if ((n->op == AF_OP_SGD && n->n_in == 4) || (n->op == AF_OP_ADAPTIVE && n->n_in == 5) ||
+        (has_bf16(n) && !in.rest))
         af_arg_ptr(l, NULL); /* no momentum; nothing kept of what is cut off */
     af_arg_i64(l, count);
     return l;
@@ -201,9 +202,25 @@ static af_status ademamix_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error
     af_arg_f32(l, n->attr.optim.eps);
     af_arg_f32(l, n->attr.optim.weight_decay);
     af_arg_f32(l, n->attr.optim.lr_factor);
-    af_arg_f32(l, AF_ADEMAMIX_BETA3);
-    af_arg_f32(l, 1 - AF_ADEMAMIX_BETA3);
-    af_arg_f32(l, AF_ADEMAMIX_ALPHA);
+    af_arg_f32(l, n->attr.optim.slow_beta);
+    af_arg_f32(l, 1 - n->attr.optim.slow_beta);
+    af_arg_f32(l, n->attr.optim.slow_share);
+    return AF_OK;
+}
+
+static af_status adaptive_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
+{
+    const af_optim_inputs in = af_optim_in(n);
+    (void)g;
+    const af_status st = check(n, err);
+    if (st != AF_OK || af_count(in.params) == 0)
+        return st;
+    af_launch *l = launch_update(cu, n, "adaptive");
+    arg_betas(l, n);
+    af_arg_f32(l, n->attr.optim.eps);
+    af_arg_f32(l, n->attr.optim.weight_decay);
+    af_arg_f32(l, n->attr.optim.lr_factor);
+    af_arg_i32(l, (int)n->attr.optim.kind - (int)AF_OPTIMIZER_ADAGRAD);
     return AF_OK;
 }
 
@@ -251,4 +268,5 @@ const af_cuda_op af_cuda_adam_8bit = {adam_prepare, NULL, false};
 const af_cuda_op af_cuda_adam_4bit = {adam_4bit_prepare, NULL, false};
 const af_cuda_op af_cuda_rmsprop = {rmsprop_prepare, NULL, false};
 const af_cuda_op af_cuda_ademamix = {ademamix_prepare, NULL, false};
+const af_cuda_op af_cuda_adaptive = {adaptive_prepare, NULL, false};
 const af_cuda_op af_cuda_lion = {lion_prepare, NULL, false};

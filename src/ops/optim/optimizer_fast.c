@@ -184,13 +184,15 @@ static void ademamix_pieces(void *arg, int64_t from, int64_t to, int share)
     float *restrict m = (float *)in.state[0]->data + at;
     float *restrict v = (float *)in.state[1]->data + at;
     float *restrict slow = (float *)in.state[2]->data + at;
-    const float b3 = (float)AF_ADEMAMIX_BETA3, new3 = (float)(1 - AF_ADEMAMIX_BETA3);
+    const double slow_beta = j->n->attr.optim.slow_beta;
+    const float b3 = (float)slow_beta, new3 = (float)(1 - slow_beta),
+                share_of_slow = (float)j->n->attr.optim.slow_share;
     for (int64_t i = 0; i < n; i++) {
         const float d = g[i] * j->clip;
         m[i] = j->b1 * m[i] + j->new1 * d;
         v[i] = j->b2 * v[i] + j->new2 * d * d;
         slow[i] = b3 * slow[i] + new3 * d;
-        const float up = m[i] / j->c1 + (float)AF_ADEMAMIX_ALPHA * slow[i];
+        const float up = m[i] / j->c1 + share_of_slow * slow[i];
         w[i] = w[i] * j->keep - j->rate * up / (sqrtf(v[i]) / j->c2 + j->eps);
         g[i] = 0.0f;
     }

@@ -11,6 +11,8 @@ void af_optim_set_attr(af_node *n, const af_optimizer_opts *o, const af_tensor *
     n->attr.optim.eps = o->eps;
     n->attr.optim.momentum = o->momentum;
     n->attr.optim.nesterov = o->nesterov;
+    n->attr.optim.slow_beta = o->slow_beta;
+    n->attr.optim.slow_share = o->slow_share;
     n->attr.optim.bf16 = o->bf16;
     n->attr.optim.max_norm = o->max_grad_norm;
     n->attr.optim.lr_factor = first->lr_factor;

@@ -183,6 +183,8 @@ static af_status put_optimizer(af_translation *t, const af_yaml *n, int line)
                  {"PagedAdamW8bit", "adamw_8bit", "0.01"},
                  {"AdamW4bit", "adamw_4bit", "0.01"},
                  {"Adam", "adam", "0"},
+                 {"NAdam", "nadam", "0"},
+                 {"RAdam", "radam", "0"},
                  {"SGD", "sgd", "0"},
                  {"Lion", "lion", "0"}};
     static const char *const keys[][2] = {{"lr", "learning_rate"},

@@ -531,6 +531,8 @@ af_status af_run_config_check(af_run_config *r, af_error *err)
     if (st == AF_OK)
         st = check_effects(r, err);
     if (st == AF_OK)
+        st = af_optim_args_check(r, err);
+    if (st == AF_OK)
         st = check_instead(r, err);
     if (st == AF_OK)
         st = resolve_warmup(r, err);

@@ -57,6 +57,11 @@ static const af_key_choice optimizer_names[] = {{"adamw", AF_OPTIMIZER_ADAMW},
                                                 {"paged_lion_32bit", AF_OPTIMIZER_LION},
                                                 {"adafactor", AF_OPTIMIZER_ADAFACTOR},
                                                 {"sgd", AF_OPTIMIZER_SGD},
+                                                {"adagrad", AF_OPTIMIZER_ADAGRAD},
+                                                {"nadam", AF_OPTIMIZER_NADAM},
+                                                {"radam", AF_OPTIMIZER_RADAM},
+                                                {"adopt", AF_OPTIMIZER_ADOPT},
+                                                {"adopt_adamw", AF_OPTIMIZER_ADOPT},
                                                 {0}};
 
 static const af_key_choice backend_names[] = {{"auto", AF_COMM_AUTO},

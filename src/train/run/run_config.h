@@ -142,6 +142,7 @@ typedef struct af_run_config {
     af_order order;
     double num_epochs;
     af_optimizer_kind optimizer;
+    const char *optim_args; /* a=1,b=2: see af_optim_arg */
     double learning_rate, weight_decay, beta1, beta2, epsilon, max_grad_norm, momentum;
     af_decay_on decay_on;
     const char *lr_scheduler;
@@ -321,4 +322,6 @@ void af_run_idle_log(const af_run_config *r);
 int af_run_key_line(const af_run_config *r, const char *key);
 /* Whether the user set this key. */
 bool af_run_key_is_set(const af_run_config *r, const char *key);
+/* The setting of this name in optim_args, or another value where it is not given. */
+double af_optim_arg(const af_run_config *r, const char *name, double otherwise);
 #endif

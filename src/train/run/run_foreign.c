@@ -240,7 +240,7 @@ static const foreign_group groups[] = {
      "classification_type id2label label2id"},
     {REFUSED, "see 'optimizer'",
      "use_galore galore_* use_apollo apollo_* use_badam badam_* qgalore_* "
-     "dion_* optim_args optim_target_modules optim_config adam_epsilon2 adam_beta3 grokfast_* "
+     "dion_* optim_target_modules optim_config adam_epsilon2 adam_beta3 grokfast_* "
      "lr_groups muon_*"},
     {REFUSED, "records are read in random order: see 'shuffle'",
      "balance_labels label_balance_window_optim_steps"},

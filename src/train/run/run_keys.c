@@ -376,9 +376,11 @@ const af_key af_keys[] = {
     {"max_steps", I64(max_steps), -1, 1e12, "-1", "number of optimizer steps; overrides num_epochs",
      {"iters"}, 0},
     {"optimizer", ENUM(optimizer), 0, 0, "adamw",
-     "adamw, adamw_8bit, adamw_4bit, adam, adam_mini, ademamix, muon, lion, adafactor, rmsprop, "
-     "sgd",
+     "adamw, adamw_8bit, adamw_4bit, adam, adam_mini, ademamix, adopt, nadam, radam, adagrad, "
+     "muon, lion, adafactor, rmsprop, sgd",
      {"optim"}, 0},
+    {"optim_args", STR(optim_args), 0, 0, NULL,
+     "settings that one optimizer alone has: 'alpha=0.95,eps=1e-6' (see the guide)", {0}, 0},
     {"learning_rate", F64(learning_rate), 0, 100, "2e-4", "peak learning rate", {"lr"}, 0},
     {"embedding_lr", F64(embedding_lr), 0, 100, "0",
      "learning rate of embeddings, head and lora_modules_to_save, which are then not decayed", {0},

@@ -155,6 +155,9 @@ af_rl af_dialect_rl(const af_yaml *root, const char **name);
 void af_run_note_name(af_run_config *r, const af_key *k);
 /* Whether keys with this need are left over from another run: the file says that it is off. */
 bool af_run_is_left_over(const af_run_config *r, af_key_need need);
+/* optim_args.c: refuses settings that the optimizer does not have; those with keys of their own
+ * (adam_beta1, sgd_momentum) go there. */
+AF_CHECKED af_status af_optim_args_check(af_run_config *r, af_error *err);
 /* run_labels.c: the same for texts with labels. */
 AF_CHECKED af_status af_run_labels_check(const af_run_config *r, af_error *err);
 /* run_dialect.c: defaults that depend on what is trained; once all keys are read. */

@@ -40,7 +40,7 @@ static bool is_sgd(const af_run_config *r) { return r->optimizer == AF_OPTIMIZER
 static bool has_betas(const af_run_config *r)
 {
     return !is_sgd(r) && r->optimizer != AF_OPTIMIZER_ADAFACTOR &&
-           r->optimizer != AF_OPTIMIZER_RMSPROP;
+           r->optimizer != AF_OPTIMIZER_RMSPROP && r->optimizer != AF_OPTIMIZER_ADAGRAD;
 }
 static bool has_epsilon(const af_run_config *r)
 {

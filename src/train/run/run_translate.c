@@ -185,9 +185,8 @@ static const struct {
     {"lora_parameters", "dropout", "lora_dropout"},
     {"lora_parameters", "keys", "lora_target_modules"},
 };
-static const char *const maps[] = {"peft_config",      "quant_config", "lr_scheduler_kwargs",
-                                   "lora_parameters",  "kt_config",    "optim_args",
-                                   "model_init_kwargs"};
+static const char *const maps[] = {"peft_config",     "quant_config", "lr_scheduler_kwargs",
+                                   "lora_parameters", "kt_config",    "model_init_kwargs"};
 
 static af_status translate_map(af_translation *t, const char *map, const af_yaml *n)
 {
@@ -494,7 +493,8 @@ static af_status translate_entry(af_translation *t, int i)
         return put_loftq(t, i);
     if (is(key, "load_in_4bit") && is_loftq(af_yaml_get(t->root, "peft")))
         return AF_OK; /* there it says how the base is loaded, before it is changed */
-    if (translate_state(t, i, &st) || translate_pissa(t, i, &st) || af_simpo_translate(t, i, &st) ||
+    if (af_optim_args_translate(t, i, &st) || translate_state(t, i, &st) ||
+        translate_pissa(t, i, &st) || af_simpo_translate(t, i, &st) ||
         af_mlx_translate(t, i, &st) || af_swift_translate(t, i, &st) ||
         af_unsloth_translate(t, i, &st))
         return st;

@@ -135,9 +135,11 @@ static void record_optimizer(af_step_graph *s)
 {
     const af_run_config *run = s->run;
     /* their own moments: 0 = the usual */
-    const bool own =
-        run->optimizer == AF_OPTIMIZER_ADAFACTOR || run->optimizer == AF_OPTIMIZER_RMSPROP;
-    const bool muon = run->optimizer == AF_OPTIMIZER_MUON;
+    const bool own = run->optimizer == AF_OPTIMIZER_ADAFACTOR ||
+                     run->optimizer == AF_OPTIMIZER_RMSPROP ||
+                     run->optimizer == AF_OPTIMIZER_ADAGRAD;
+    const bool muon = run->optimizer == AF_OPTIMIZER_MUON,
+               mixes = run->optimizer == AF_OPTIMIZER_ADEMAMIX;
     const int levels = tree_levels(run);
     const bool each = run->order == AF_ORDER_ANY_RANKS; /* has gradients of its own */
     s->block = each ? 1 : run->accumulation >> levels;
@@ -159,8 +161,14 @@ static void record_optimizer(af_step_graph *s)
         &(af_optimizer_opts){
             .kind = run->optimizer,
             .beta1 = own || (muon && !af_run_key_is_set(run, "adam_beta1")) ? 0 : run->beta1,
-            .beta2 = own || (muon && !af_run_key_is_set(run, "adam_beta2")) ? 0 : run->beta2,
-            .eps = own ? 0 : run->epsilon,
+            .beta2 = own || (muon && !af_run_key_is_set(run, "adam_beta2"))
+                         ? af_optim_arg(run, "alpha", 0)
+                         : run->beta2,
+            .eps = own ? af_optim_arg(run, "eps", 0) : run->epsilon,
+            .nesterov = af_optim_arg(run, "nesterov", 0) > 0,
+            .lr_decay = af_optim_arg(run, "lr_decay", 0),
+            .slow_beta = mixes ? af_optim_arg(run, "beta3", 0) : 0,
+            .slow_share = mixes ? af_optim_arg(run, "alpha", 0) : 0,
             .momentum = muon ? 0 : run->momentum,
             .weight_decay = run->weight_decay,
             .max_grad_norm = run->max_grad_norm,

@@ -7,7 +7,8 @@
 
 /* ---- optimizers: every constant matters (eps is as large as the moments) ---- */
 static const float lr = 0.05f, fac = 0.5f, b1 = 0.875f, b2 = 0.9375f, b3 = 0.75f, eps = 0.03125f,
-                   decay = 0.25f, clip = 0.5f, corr1 = 0.25f, corr2 = 0.375f, alpha = 3.0f;
+                   decay = 0.25f, clip = 0.5f, corr1 = 0.25f, corr2 = 0.375f, alpha = 3.0f,
+                   num_a = 0.75f, num_b = 1.5f;
 static const double rate = (double)lr * fac;
 
 struct element {
@@ -19,7 +20,7 @@ struct buffers {
     explicit buffers(size_t count, bool finite)
         : n((long long)count), w(numbers(count, 1)), g(numbers(count, 0.25)),
           m(numbers(count, 0.1)), v(numbers(count, 0.01)), s(numbers(count, 0.1)),
-          hyper(vec{lr, corr1, corr2, 7}), stats(vec{1, clip, finite ? 1.0 : 0.0, 1})
+          hyper(vec{lr, corr1, corr2, 7, num_a, num_b}), stats(vec{1, clip, finite ? 1.0 : 0.0, 1})
     {
         for (size_t i = 0; i < count; i++)
             v.v[i] = fabsf(v.v[i]);
@@ -115,6 +116,42 @@ static void optimizer_cases()
             moments(e);
             e.s = b3 * e.s + (1 - b3) * e.g;
             e.w -= rate * ((e.m / corr1 + alpha * e.s) / (sqrt(e.v) / corr2 + eps) + decay * e.w);
+        });
+}
+
+/* Kinds 0 to 3: Adagrad, NAdam, RAdam, ADOPT; in a step where `a` is 0, too. */
+static void adaptive_case(int kind, float a)
+{
+    using namespace optimizers;
+    static const char *const names[] = {"adagrad", "nadam", "radam", "adopt"};
+    optimizer_case(
+        names[kind],
+        [=](buffers &b) {
+            b.hyper.v[4] = a;
+            launch({2, 1}, 32, adaptive, BUFS, b.v.p(), kind ? b.m.p() : nullptr, b.n, b1, b2,
+                   1 - b1, 1 - b2, eps, decay, fac, kind);
+        },
+        [=](element &e) {
+            if (kind == 3) {
+                const double x = e.g / fmax(sqrt(e.v), eps);
+                if (a > 0) {
+                    e.m = b1 * e.m + (1 - b1) * fmin(fmax(x, -a), a);
+                    e.w -= rate * decay * e.w + rate * e.m;
+                }
+                e.v = a > 0 ? b2 * e.v + (1 - b2) * e.g * e.g : e.g * e.g;
+                return;
+            }
+            e.g += decay * e.w;
+            if (kind == 0) {
+                e.v += e.g * e.g;
+                e.w -= rate * a * e.g / (sqrt(e.v) + eps);
+                return;
+            }
+            moments(e);
+            if (kind == 1)
+                e.w -= rate * (a * e.g + num_b * e.m) / (sqrt(e.v) / corr2 + eps);
+            else
+                e.w -= rate / corr1 * e.m * (a > 0 ? a * corr2 / (sqrt(e.v) + eps) : 1);
         });
 }
 

@@ -1,0 +1,74 @@
+/* run_optim_args.c - `optim_args` of transformers ("a=1,b=2") and Axolotl (also a map) as one text;
+ * a setting that is a key here becomes that key. */
+#include "base/buf.h"
+#include "train/run/run_translation.h"
+
+static const char *const of_run[] = {"bf16_stochastic_round"}; /* keys of their own, everywhere */
+
+static bool is_key(const char *name, size_t n)
+{
+    bool one = false;
+    for (size_t i = 0; i < AF_LEN(of_run); i++)
+        one |= strlen(of_run[i]) == n && strncmp(of_run[i], name, n) == 0;
+    return one;
+}
+
+static af_status put_key(af_translation *t, const char *name, const char *value, int line)
+{
+    const char *key = af_arena_strdup(t->mem, name);
+    return key ? af_translate_put(t, key, line, af_translate_scalar(t, line, value))
+               : af_fail_nomem(t->err, name, strlen(name));
+}
+
+static af_status take_map(af_translation *t, const af_yaml *n, af_buf *rest)
+{
+    af_status st = AF_OK;
+    for (int i = 0; i < n->count && st == AF_OK; i++) {
+        const af_yaml *v = n->item[i];
+        if (v->kind != AF_YAML_SCALAR)
+            return af_fail(t->err, AF_EUSAGE, "%s:%d: '%s' of optim_args is not one value", t->name,
+                           n->key_line[i], n->key[i]);
+        if (is_key(n->key[i], strlen(n->key[i])))
+            st = put_key(t, n->key[i], v->text, n->key_line[i]);
+        else if (!af_yaml_is_null(v))
+            af_buf_printf(rest, "%s%s=%s", rest->len ? "," : "", n->key[i], v->text);
+    }
+    return st;
+}
+
+static af_status take_text(af_translation *t, const char *text, int line, af_buf *rest)
+{
+    af_status st = AF_OK;
+    for (const char *at = text + strspn(text, ", "); *at && st == AF_OK; at += strspn(at, ", ")) {
+        const size_t n = strcspn(at, ","), name = strcspn(at, "=");
+        char part[120];
+        if (name >= n || n >= sizeof part)
+            return af_fail(t->err, AF_EUSAGE, "%s:%d: optim_args has '%.*s', which is no 'a=1'",
+                           t->name, line, (int)AF_MIN(n, (size_t)40), at);
+        snprintf(part, sizeof part, "%.*s", (int)n, at);
+        if (is_key(part, name)) {
+            part[name] = 0;
+            st = put_key(t, part, part + name + 1, line);
+        } else {
+            af_buf_printf(rest, "%s%s", rest->len ? "," : "", part);
+        }
+        at += n;
+    }
+    return st;
+}
+
+bool af_optim_args_translate(af_translation *t, int i, af_status *st)
+{
+    const af_yaml *n = t->root->item[i];
+    const int line = t->root->key_line[i];
+    af_buf rest = {0};
+    if (strcmp(t->root->key[i], "optim_args") != 0 || n->kind == AF_YAML_LIST)
+        return false;
+    *st = n->kind == AF_YAML_MAP ? take_map(t, n, &rest) : take_text(t, n->text, line, &rest);
+    if (*st == AF_OK && rest.bad)
+        *st = af_fail_nomem(t->err, "optim_args", rest.len);
+    if (*st == AF_OK && rest.len)
+        *st = af_translate_put(t, "optim_args", line, af_translate_scalar(t, line, rest.data));
+    af_buf_clear(&rest);
+    return true;
+}
