@@ -448,6 +448,7 @@ typedef enum af_optimizer_kind {
     AF_OPTIMIZER_NADAM,     /* torch.optim's: likewise */
     AF_OPTIMIZER_RADAM,     /* torch.optim's: likewise */
     AF_OPTIMIZER_ADOPT,     /* Taniguchi et al. 2024, with weight decay as AdamW */
+    AF_OPTIMIZER_STABLE_ADAMW, /* Wortsman et al. 2023, as the package optimi has it */
 } af_optimizer_kind;
 
 /* How an updated value becomes a bf16 parameter; f32 parameters do not care. */

@@ -540,6 +540,8 @@ static const test_case cases[] = {
     {"nadam", case_nadam, 0},
     {"radam", case_radam, 0},
     {"adopt", case_adopt, 0},
+    {"stable_adamw", case_stable, 0},
+    {"stable_adamw_wide", case_stable_wide, 0},
     {"adam_mini", case_adam_mini, 0},
     {"adam_mini_heads", case_adam_mini_heads, 0},
     {"muon", case_muon, 0},

@@ -68,6 +68,8 @@ static void case_adopt(rec *r)
     optimize(r, AF_OPTIMIZER_ADOPT);
     af_graph_set_step(r->g, 3); /* the first moves nothing */
 }
+static void case_stable(rec *r) { optimize(r, AF_OPTIMIZER_STABLE_ADAMW); }
+static void case_stable_wide(rec *r) { optimize_matrix(r, AF_OPTIMIZER_STABLE_ADAMW, 300, 68); }
 static const af_optimizer_opts mini = {.kind = AF_OPTIMIZER_ADAM_MINI};
 static void case_adam_mini(rec *r) { optimize_blocks(r, mini, 31, 17, 17); }
 /* Blocks of more than one range. */

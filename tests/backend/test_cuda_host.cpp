@@ -81,6 +81,8 @@ int main()
     columns_case();
     adam_mini_case(false);
     adam_mini_case(true);
+    stable_adamw_case(false);
+    stable_adamw_case(true);
     printf("%d failed\n", failures);
     return failures ? 1 : 0;
 }

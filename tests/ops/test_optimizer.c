@@ -52,6 +52,7 @@ static void test_trajectories_are_those_of_the_originals(void **state)
          false},
         {"nadam.f32", {.kind = AF_OPTIMIZER_NADAM, .weight_decay = 0.1}, false},
         {"radam.f32", {.kind = AF_OPTIMIZER_RADAM, .weight_decay = 0.1}, false},
+        {"stable-adamw.f32", {.kind = AF_OPTIMIZER_STABLE_ADAMW, .weight_decay = 0.1}, false},
         {"adopt.f32", {.kind = AF_OPTIMIZER_ADOPT, .beta2 = 0.999, .weight_decay = 0.1}, false},
         {"adamw.f32", {.kind = AF_OPTIMIZER_ADAMW_4BIT, .weight_decay = 0.1}, false}, /* small */
         {"adam-mini.f32", {.kind = AF_OPTIMIZER_ADAM_MINI, .weight_decay = 0.1}, false},
@@ -182,9 +183,10 @@ static const af_tensor *moments_of(const af_graph *g)
 static void test_a_bad_gradient_changes_nothing_but_the_gradients(void **state)
 {
     (void)state;
-    static const af_optimizer_kind kinds[] = {
-        AF_OPTIMIZER_SGD,     AF_OPTIMIZER_ADAMW, AF_OPTIMIZER_LION,     AF_OPTIMIZER_ADAFACTOR,
-        AF_OPTIMIZER_ADAGRAD, AF_OPTIMIZER_ADOPT, AF_OPTIMIZER_ADAM_MINI};
+    static const af_optimizer_kind kinds[] = {AF_OPTIMIZER_SGD,     AF_OPTIMIZER_ADAMW,
+                                              AF_OPTIMIZER_LION,    AF_OPTIMIZER_ADAFACTOR,
+                                              AF_OPTIMIZER_ADAGRAD, AF_OPTIMIZER_STABLE_ADAMW,
+                                              AF_OPTIMIZER_ADOPT,   AF_OPTIMIZER_ADAM_MINI};
     static const double bad[] = {NAN, INFINITY, -INFINITY};
     for (size_t k = 0; k < AF_LEN(kinds); k++)
         for (size_t b = 0; b < AF_LEN(bad); b++) {
@@ -317,6 +319,7 @@ static void test_matrices_that_share_memory_are_matrices_of_their_own(void **sta
         matrices m;
     } cases[] = {
         {"a second moment for each", {AF_OPTIMIZER_ADAM_MINI, 2, {{3, 17}, {13, 5}}}},
+        {"a rate for each", {AF_OPTIMIZER_STABLE_ADAMW, 2, {{3, 17}, {13, 5}}}},
         {"factored apart", {AF_OPTIMIZER_ADAFACTOR, 2, {{3, 17}, {13, 5}}}},
         {"no block of 256 has elements of two",
          {AF_OPTIMIZER_ADAMW_8BIT, 2, {{20, 250}, {30, 150}}}},

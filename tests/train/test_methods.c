@@ -199,7 +199,7 @@ static void test_optimizers_resume(void **state)
 {
     (void)state;
     static const char *const kinds[] = {"adam_mini", "adagrad\noptim_args: lr_decay=0.1", "nadam",
-                                        "radam", "adopt"};
+                                        "radam", "adopt", "stable_adamw"};
     for (size_t i = 0; i < AF_LEN(kinds); i++) {
         char line[100];
         snprintf(line, sizeof line, "optimizer: %s\n", kinds[i]);

@@ -30,6 +30,8 @@ static void test_settings_of_one_optimizer(void **state)
         {"optim: sgd\noptim_args: nesterov=true", NULL, 0, "nesterov needs a momentum above 0"},
         {"optim: sgd\noptim_args: dampening=0.1,momentum=0.9", NULL, 0,
          "run.yaml:7: 'dampening' of optim_args is 0.1; only 0 is supported"},
+        {"optim: stable_adamw\noptim_args: decouple_lr=True", NULL, 0,
+         "'decouple_lr' of optim_args is True; only 0 is supported"},
         {"optim: rmsprop\noptim_args: alpha=1", NULL, 0,
          "is 1, it must be from 1e-06 up to below 1"},
         {"optim: rmsprop\noptim_args: alpha=much", NULL, 0, "is 'much', not a number"},

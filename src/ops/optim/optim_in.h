@@ -16,8 +16,8 @@ void af_optim_step_numbers(const af_graph *g, double t, float *hyper);
 /* Copies the options into an update's node; `first` is one of its parameters. */
 void af_optim_set_attr(af_node *n, const af_optimizer_opts *o, const af_tensor *first);
 
-/* MUON, ADAFACTOR, ADAM_MINI: records one node per matrix of a parameter; `number` is in the names
- * of its states. The number of the next. */
+/* MUON, ADAFACTOR, ADAM_MINI, STABLE_ADAMW: one node per matrix of a parameter; `number` is in
+ * names of its states. The number of the next. */
 int af_optim_update_matrices(af_graph *g, const af_optimizer_opts *o, af_tensor *p, int number);
 
 /* state: momentum | m, v | m8, v8, m_scale, v_scale | m, v, slow | v, [m] | row, col; NULL where

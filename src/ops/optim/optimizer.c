@@ -17,6 +17,7 @@
  *   lion      w -= lr wd w;  w -= lr sign(b1 m + (1-b1) g);  m = b2 m + (1-b2) g
  *   adafactor see adafactor_cpu.c
  *   adam_mini see adam_mini_cpu.c
+ *   stable_adamw see stable_adamw_cpu.c
  * Parameters in bf16 (bf16_weights.h) are updated in f32 and rounded; their gradients and moments
  * are f32.
  * A norm that is not finite leaves parameters and moments alone. Gradients always end as zeros. */
@@ -85,7 +86,7 @@ static bool by_matrix(const param_list *c, const af_tensor *p)
     case AF_OPTIMIZER_ADAM_MINI:
         return p->moment_block != 1;
     default:
-        return c->o->kind == AF_OPTIMIZER_ADAFACTOR;
+        return c->o->kind == AF_OPTIMIZER_ADAFACTOR || c->o->kind == AF_OPTIMIZER_STABLE_ADAMW;
     }
 }
 

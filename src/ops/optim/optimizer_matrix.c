@@ -69,6 +69,14 @@ static void update_mini(af_graph *g, const af_optimizer_opts *o, af_tensor *p, a
     add_update(g, o, AF_OP_ADAM_MINI, p, grad, m, v);
 }
 
+static void update_stable(af_graph *g, const af_optimizer_opts *o, af_tensor *p, af_tensor *grad,
+                          int i)
+{
+    af_tensor *m = matrix_moment(g, p, i, "m", af_count(p));
+    af_tensor *v = matrix_moment(g, p, i, "v", af_count(p));
+    add_update(g, o, AF_OP_STABLE_ADAMW, p, grad, m, v);
+}
+
 /* A matrix of a parameter (or its gradient) of several, `from` elements in. */
 static af_tensor *part_of(af_graph *g, af_tensor *whole, const int64_t *dim, int64_t from)
 {
@@ -87,9 +95,10 @@ static af_tensor *part_of(af_graph *g, af_tensor *whole, const int64_t *dim, int
 int af_optim_update_matrices(af_graph *g, const af_optimizer_opts *o, af_tensor *p, int number)
 {
     void (*update)(af_graph *, const af_optimizer_opts *, af_tensor *, af_tensor *, int) =
-        o->kind == AF_OPTIMIZER_MUON        ? update_muon
-        : o->kind == AF_OPTIMIZER_ADAM_MINI ? update_mini
-                                            : update_factored;
+        o->kind == AF_OPTIMIZER_MUON           ? update_muon
+        : o->kind == AF_OPTIMIZER_ADAM_MINI    ? update_mini
+        : o->kind == AF_OPTIMIZER_STABLE_ADAMW ? update_stable
+                                               : update_factored;
     /* a matrix has one owner: own_grad is all of its gradient, or the update is another's */
     af_tensor *all = g->shard.pass && p->own_grad ? p->own_grad : p->grad;
     if (!p->parts)

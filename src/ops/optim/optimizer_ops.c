@@ -21,6 +21,8 @@ const af_op_info af_op_adam_4bit = {.name = "adam_4bit", .flops = update_flops, 
 const af_op_info af_op_rmsprop = {.name = "rmsprop", .flops = update_flops, .effect = true};
 const af_op_info af_op_ademamix = {.name = "ademamix", .flops = update_flops, .effect = true};
 const af_op_info af_op_adaptive = {.name = "adaptive", .flops = update_flops, .effect = true};
+const af_op_info af_op_stable_adamw = {
+    .name = "stable_adamw", .flops = update_flops, .effect = true};
 const af_op_info af_op_muon = {.name = "muon", .flops = muon_flops, .effect = true};
 const af_op_info af_op_lion = {.name = "lion", .flops = update_flops, .effect = true};
 const af_op_info af_op_adafactor = {.name = "adafactor", .flops = update_flops, .effect = true};

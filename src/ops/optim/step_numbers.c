@@ -47,6 +47,10 @@ void af_optim_step_numbers(const af_graph *g, double t, float *hyper)
     case AF_OPTIMIZER_ADOPT:
         a = t > 1 ? pow(t - 1, 0.25) : 0;
         break;
+    case AF_OPTIMIZER_STABLE_ADAMW: /* shares of the new values, so that nothing is corrected */
+        a = (1 - o->beta1) / (1 - pow(o->beta1, t));
+        b = (1 - o->beta2) / (1 - pow(o->beta2, t));
+        break;
     default:
         break;
     }

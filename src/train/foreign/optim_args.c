@@ -22,6 +22,8 @@ static const struct {
     {AF_OPTIMIZER_RMSPROP, "eps", 1e-30, 1, NULL},
     {AF_OPTIMIZER_RMSPROP, "momentum", 0, 0, NULL},
     {AF_OPTIMIZER_RMSPROP, "centered", 0, 0, NULL},
+    {AF_OPTIMIZER_STABLE_ADAMW, "decouple_lr", 0, 0, NULL},
+    {AF_OPTIMIZER_STABLE_ADAMW, "kahan_sum", 0, 0, NULL},
     {AF_OPTIMIZER_ADEMAMIX, "beta1", 0, 1, "adam_beta1"},
     {AF_OPTIMIZER_ADEMAMIX, "beta2", 0, 1, "adam_beta2"},
     {AF_OPTIMIZER_ADEMAMIX, "eps", 0, 1, "adam_epsilon"},

@@ -62,6 +62,7 @@ static const af_key_choice optimizer_names[] = {{"adamw", AF_OPTIMIZER_ADAMW},
                                                 {"radam", AF_OPTIMIZER_RADAM},
                                                 {"adopt", AF_OPTIMIZER_ADOPT},
                                                 {"adopt_adamw", AF_OPTIMIZER_ADOPT},
+                                                {"stable_adamw", AF_OPTIMIZER_STABLE_ADAMW},
                                                 {0}};
 
 static const af_key_choice backend_names[] = {{"auto", AF_COMM_AUTO},

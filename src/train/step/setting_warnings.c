@@ -44,6 +44,7 @@ static bool usual_rates(const af_run_config *r, double *low, double *high)
     case AF_OPTIMIZER_NADAM:
     case AF_OPTIMIZER_RADAM:
     case AF_OPTIMIZER_ADOPT:
+    case AF_OPTIMIZER_STABLE_ADAMW:
         return true;
     default:
         return false;

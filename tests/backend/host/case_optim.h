@@ -285,6 +285,43 @@ static void adam_mini_case(bool finite)
     same("adam_mini", b.g, vec(n, 0.0), 0);
 }
 
+/* 100 values in ranges of 40; with a norm that is not finite no value changes. */
+static void stable_adamw_case(bool finite)
+{
+    using namespace stable;
+    const size_t n = 100;
+    const float a = 0.25f, second = 0.375f;
+    buffers b(n, finite);
+    floats part(3), found(1);
+    for (float &x : b.g.v)
+        x *= 16; /* the moments do not expect such gradients */
+    vec w = b.w.values(), g = b.g.values(), m = b.m.values(), v = b.v.values();
+    double sum = 0;
+    b.hyper.v[4] = a, b.hyper.v[5] = second;
+    for (size_t i = 0; finite && i < n; i++) {
+        const double d = g[i] * clip;
+        m[i] = (1 - a) * m[i] + a * d;
+        v[i] = (1 - second) * v[i] + second * d * d;
+        sum += d * d / fmax(v[i], eps * eps);
+    }
+    const double own = rate / fmax(1, sqrt(sum / (double)n));
+    for (size_t i = 0; finite && i < n; i++)
+        w[i] = w[i] * (1 - own * decay) - own * m[i] / (sqrt(v[i]) + eps);
+    launch({3, 1}, 32, stable_adamw_moments, part.p(), b.g.p(), b.hyper.p(), b.stats.p(), b.m.p(),
+           b.v.p(), n, 40, eps);
+    launch({1, 1}, 32, stable_adamw_rate, found.p(), part.p(), b.hyper.p(), 3, n, fac);
+    launch({3, 1}, 32, stable_adamw_apply, b.w.p(), b.g.p(), b.stats.p(), b.m.p(), b.v.p(),
+           found.p(), n, 40, eps, decay);
+    if (finite && !(sum > (double)n)) {
+        printf("stable_adamw: the rate is not cut\n");
+        failures++;
+    }
+    same("stable_adamw m", b.m, m, 1e-5);
+    same("stable_adamw v", b.v, v, 1e-5);
+    same("stable_adamw", b.w, w, 1e-5);
+    same("stable_adamw", b.g, vec(n, 0.0), 0);
+}
+
 static void norm_case(double size, float max_norm)
 {
     using namespace optimizers;

@@ -22,6 +22,11 @@ namespace minis
 #include "ops/optim/adam_mini.cu"
 #undef EACH_VALUE
 } // namespace minis
+namespace stable
+{
+#include "ops/optim/stable_adamw.cu"
+#undef EACH_VALUE
+} // namespace stable
 #define AF_ROUND 0
 #define KIND     nearest
 #include "host/rounding_kernels.h"

@@ -1,13 +1,14 @@
-"""Makes the trajectories of Adagrad, NAdam, RAdam and ADOPT, and of RMSprop and AdEMAMix with other
+"""Makes the trajectories of Adagrad, NAdam, RAdam, ADOPT and StableAdamW, and of RMSprop and AdEMAMix with other
 settings: python make_adaptive.py OUT.
 
-Needs torch, pytorch_optimizer (ADOPT) and bitsandbytes (AdEMAMix). Inputs are those of make.py; computed in
+Needs torch, pytorch_optimizer (ADOPT), torch-optimi (StableAdamW) and bitsandbytes (AdEMAMix). Inputs are those of make.py; computed in
 float64."""
 import math
 import sys
 
 import numpy as np
 import torch
+from optimi import StableAdamW
 from bitsandbytes.optim.ademamix import _ReferenceAdEMAMix
 from pytorch_optimizer import ADOPT
 
@@ -61,3 +62,5 @@ save("radam", run(lambda p: torch.optim.RAdam(p, lr=0.01, weight_decay=0.1)))
 save("adopt", run(lambda p: as_authors(ADOPT(p, lr=0.01, betas=(0.9, 0.999), weight_decouple=True, foreach=False))))
 save("rmsprop-alpha", run(lambda p: torch.optim.RMSprop(p, lr=0.01, alpha=0.9, eps=1e-3, weight_decay=0.1)))
 save("ademamix-slow", run(lambda p: _ReferenceAdEMAMix(p, lr=0.01, betas=(0.9, 0.999, 0.99), alpha=2.0, weight_decay=0.1)))
+save("stable-adamw", run(lambda p: StableAdamW(p, lr=0.01, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1, foreach=False,
+                                               triton=False)))
