@@ -449,6 +449,9 @@ typedef enum af_optimizer_kind {
     AF_OPTIMIZER_RADAM,     /* torch.optim's: likewise */
     AF_OPTIMIZER_ADOPT,     /* Taniguchi et al. 2024, with weight decay as AdamW */
     AF_OPTIMIZER_STABLE_ADAMW, /* Wortsman et al. 2023, as the package optimi has it */
+    AF_OPTIMIZER_FREE_ADAMW,   /* schedule-free (Defazio et al. 2024): see af_graph_average */
+    AF_OPTIMIZER_FREE_RADAM,
+    AF_OPTIMIZER_FREE_SGD, /* momentum: of the average, 0 = 0.9 */
 } af_optimizer_kind;
 
 /* How an updated value becomes a bf16 parameter; f32 parameters do not care. */
@@ -470,8 +473,15 @@ typedef struct af_optimizer_opts {
     bool uncorrected;     /* moments are not divided by 1 - beta^step */
     bool bf16;            /* muon: iterate in bf16 on a GPU, not in f32 */
     double lr_decay;      /* ADAGRAD: the rate of step t is divided by 1 + (t - 1) times this */
+    /* FREE_*: rates grow over so many steps (not FREE_RADAM's); step t has the weight
+     * t^count_power * (largest rate so far)^lr_power in the average (the authors: 0 and 2) */
+    double warmup_steps, count_power, lr_power;
     double slow_beta, slow_share; /* ADEMAMIX: of the slow moment; 0 = 0.9999 and 5 */
 } af_optimizer_opts;
+/* FREE_*: the average of what was learnt takes the place of the parameters (on), or what gradients
+ * are taken at comes back, bit by bit (off). Evaluate and write it; do not train on while it is on.
+ * Nothing happens with other optimizers. AF_EUSAGE before prepare. */
+AF_API AF_CHECKED af_status af_graph_average(af_graph *g, bool on, af_error *err);
 /* Records the update: global norm of all gradients, clip factor, update of all parameters,
  * gradients to zero. Once per graph, after af_graph_backward. */
 AF_API void af_graph_optimizer(af_graph *g, const af_optimizer_opts *o);

@@ -30,6 +30,7 @@ void af_graph_free(af_graph *g)
         g->device->ops->release(g->device, g);
     free(g->tensors);
     free(g->nodes);
+    free(g->taken);
     af_arena_clear(&g->mem);
     free(g);
 }

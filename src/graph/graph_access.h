@@ -199,6 +199,15 @@ const af_state_part *af_graph_states(const af_graph *g);
 /* The elements of p that a rank has. */
 void af_graph_state_piece(const af_graph *g, const af_state_part *p, int rank, int64_t *from,
                           int64_t *count);
+/* Whether an optimizer is schedule-free, and that of a graph; and the parameters that gradients are
+ * taken at while af_graph_average shows others, else NULL. */
+static inline bool af_optimizer_averages(af_optimizer_kind k)
+{
+    return k == AF_OPTIMIZER_FREE_ADAMW || k == AF_OPTIMIZER_FREE_RADAM ||
+           k == AF_OPTIMIZER_FREE_SGD;
+}
+bool af_graph_averages(const af_graph *g);
+const float *af_graph_taken(const af_graph *g);
 /* After af_graph_optimizer: all gradients (where they are split, what this rank keeps of them), and
  * all parameters, as one vector. */
 af_tensor *af_graph_flat_gradients(const af_graph *g);

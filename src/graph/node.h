@@ -157,6 +157,8 @@ struct af_graph {
     /* what else depends on the number of the step alone; NULL = nothing */
     void (*step_numbers)(const af_graph *g, double t, float *hyper);
     af_optimizer_opts optimizer;
+    af_tensor *free_sums; /* the state of FREE_WEIGHT, or NULL */
+    float *taken;         /* parameters, while their average is in their place; else NULL */
     /* the plan: bytes */
     uint64_t role_bytes[AF_ROLE_COUNT], work_bytes, bound_bytes, host_bytes;
     uint64_t shared_bytes;   /* of work_bytes: in a buffer that all graphs of the device share */

@@ -177,7 +177,7 @@ typedef union af_attr {
     struct {
         af_optimizer_kind kind;
         double beta1, beta2, eps, momentum, weight_decay, lr_factor;
-        double max_norm; /* GRAD_NORM */
+        double max_norm;              /* GRAD_NORM */
         double slow_beta, slow_share; /* ADEMAMIX */
         bool nesterov;
         bool bf16;            /* MUON on a GPU iterates in bf16 */

@@ -186,6 +186,7 @@ static void test_graph(void **state)
     NEEDS(af_graph_plan, N, N, O);
     NEEDS(af_graph_prepare, N, N);
     NEEDS(af_graph_run, N, AF_RUN_STEP);
+    NEEDS(af_graph_average, N, true);
     NEEDS(af_tensor_write, N, N, N, 1);
     NEEDS(af_tensor_read, N, N, N, 1);
     NEEDS(af_tensor_read_later, N, N, N, 1);

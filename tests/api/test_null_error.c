@@ -217,7 +217,6 @@ FAILS_ON_RUN(af_run_step, run, NULL, NULL)
 FAILS_ON_RUN(af_run_evaluate, run, NULL, NULL, NULL)
 FAILS_ON_RUN(af_run_save, run, NULL, NULL)
 FAILS_ON_RUN(af_run_checkpoint, run, NULL)
-
 static bool on_graph(bool broken, af_status (*call)(af_graph *g))
 {
     af_graph *g = graph(broken);
@@ -234,6 +233,7 @@ FAILS_ON_GRAPH(af_graph_status, true, g, NULL)
 FAILS_ON_GRAPH(af_graph_plan, true, g, cpu(), NULL, NULL)
 FAILS_ON_GRAPH(af_graph_prepare, true, g, cpu(), NULL)
 FAILS_ON_GRAPH(af_graph_run, false, g, AF_RUN_STEP, NULL)
+FAILS_ON_GRAPH(af_graph_average, false, g, true, NULL)
 FAILS_ON_GRAPH(af_graph_grad_norm, false, g, NULL, NULL, NULL)
 FAILS_ON_GRAPH(af_tensor_write, false, g, NULL, "x", 1, NULL)
 FAILS_ON_GRAPH(af_tensor_read, false, g, NULL, &(char){0}, 1, NULL)
@@ -435,6 +435,7 @@ static const struct {
     CASE(af_fail),
     CASE(af_fail_prefix),
     CASE(af_fail_subject),
+    CASE(af_graph_average),
     CASE(af_graph_grad_norm),
     CASE(af_graph_new),
     CASE(af_graph_plan),

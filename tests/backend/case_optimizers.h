@@ -68,6 +68,14 @@ static void case_adopt(rec *r)
     optimize(r, AF_OPTIMIZER_ADOPT);
     af_graph_set_step(r->g, 3); /* the first moves nothing */
 }
+static void free_case(rec *r, af_optimizer_kind kind)
+{
+    optimize_by(r, (af_optimizer_opts){.kind = kind, .lr_power = 2}, 31, 17);
+    af_graph_set_step(r->g, 8);
+}
+static void case_free_adamw(rec *r) { free_case(r, AF_OPTIMIZER_FREE_ADAMW); }
+static void case_free_radam(rec *r) { free_case(r, AF_OPTIMIZER_FREE_RADAM); }
+static void case_free_sgd(rec *r) { free_case(r, AF_OPTIMIZER_FREE_SGD); }
 static void case_stable(rec *r) { optimize(r, AF_OPTIMIZER_STABLE_ADAMW); }
 static void case_stable_wide(rec *r) { optimize_matrix(r, AF_OPTIMIZER_STABLE_ADAMW, 300, 68); }
 static const af_optimizer_opts mini = {.kind = AF_OPTIMIZER_ADAM_MINI};

@@ -81,6 +81,10 @@ int main()
     columns_case();
     adam_mini_case(false);
     adam_mini_case(true);
+    for (int kind = 0; kind < 3; kind++)
+        for (int first = 0; first < 2; first++)
+            free_case(kind, first);
+    free_weight_case();
     stable_adamw_case(false);
     stable_adamw_case(true);
     printf("%d failed\n", failures);

@@ -591,7 +591,7 @@ cmp -s "$tmp/phi_plain/adapter_model.safetensors" "$tmp/phi_drops/adapter_model.
 cmp "$tmp/phi_drops/adapter_model.safetensors" "$tmp/phi_again/adapter_model.safetensors" || die "resid_pdrop depends on threads"
 
 # other optimizers change the weights, too
-for o in lion adafactor adamw_8bit adam sgd adagrad nadam radam adopt_adamw stable_adamw; do
+for o in lion adafactor adamw_8bit adam sgd adagrad nadam radam adopt_adamw stable_adamw schedule_free_radam; do
     train "opt_$o" optimizer=$o max_steps=2
     differ plain "opt_$o"
 done

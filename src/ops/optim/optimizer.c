@@ -17,6 +17,7 @@
  *   lion      w -= lr wd w;  w -= lr sign(b1 m + (1-b1) g);  m = b2 m + (1-b2) g
  *   adafactor see adafactor_cpu.c
  *   adam_mini see adam_mini_cpu.c
+ *   free_adamw, free_radam, free_sgd: see schedule_free_cpu.c
  *   stable_adamw see stable_adamw_cpu.c
  * Parameters in bf16 (bf16_weights.h) are updated in f32 and rounded; their gradients and moments
  * are f32.
@@ -43,6 +44,7 @@ typedef struct param_list {
     int64_t *first; /* first element in the flat buffers; [n] = their length */
     unit *unit;     /* in the same order */
     int units;
+    af_tensor *free_weight; /* output of FREE_WEIGHT */
 } param_list;
 
 /* Elements that share a scale, or 0 where moments are f32. */
@@ -340,6 +342,11 @@ static int add_states(param_list *c, int group, af_op op, int64_t a, int64_t b, 
         in[n++] = moment(g, group, "v", t, a, b, 1);
         if (c->o->kind != AF_OPTIMIZER_ADAGRAD)
             in[n++] = moment(g, group, "m", t, a, b, 1);
+    } else if (op == AF_OP_FREE) {
+        in[n++] = c->free_weight;
+        in[n++] = moment(g, group, "z", t, a, b, 1);
+        if (c->o->kind != AF_OPTIMIZER_FREE_SGD)
+            in[n++] = moment(g, group, "v", t, a, b, 1);
     } else if (op == AF_OP_RMSPROP) {
         in[n++] = moment(g, group, "v", t, a, b, 1);
     } else if (op == AF_OP_LION || (op == AF_OP_SGD && c->o->momentum != 0)) {
@@ -369,6 +376,9 @@ static void update_range(param_list *c, const unit *first, const unit *last, int
         [AF_OPTIMIZER_NADAM] = AF_OP_ADAPTIVE,
         [AF_OPTIMIZER_RADAM] = AF_OP_ADAPTIVE,
         [AF_OPTIMIZER_ADOPT] = AF_OP_ADAPTIVE,
+        [AF_OPTIMIZER_FREE_ADAMW] = AF_OP_FREE,
+        [AF_OPTIMIZER_FREE_RADAM] = AF_OP_FREE,
+        [AF_OPTIMIZER_FREE_SGD] = AF_OP_FREE,
     };
     af_graph *g = c->g;
     const af_op op = first->whole ? AF_OP_ADAM : op_of[c->o->kind];
@@ -459,6 +469,20 @@ static void clear_others(param_list *c)
     }
 }
 
+/* Schedule-free: one rate and weight for the groups of a step. */
+static void record_weight(param_list *c)
+{
+    af_graph *g = c->g;
+    g->free_sums = af_state_part_new(
+        g, &(af_state_part){
+               .name = "optimizer.sums", .dtype = AF_DTYPE_F64, .full = 3, .matrix = true});
+    if (af_graph_failed(g))
+        return;
+    af_node *n =
+        af_node_new(g, AF_OP_FREE_WEIGHT, (af_tensor *[]){g->hyper, g->stats, g->free_sums}, 3);
+    c->free_weight = af_node_output(g, n, AF_DTYPE_F32, 1, (int64_t[]){AF_FREE_COUNT});
+}
+
 static void record(param_list *c)
 {
     af_graph *g = c->g;
@@ -472,6 +496,8 @@ static void record(param_list *c)
     norm->attr.optim.max_norm = c->o->max_grad_norm;
     g->stats = af_node_output(g, norm, AF_DTYPE_F32, 1, (int64_t[]){AF_STATS_COUNT});
     af_graph_output(g, g->stats);
+    if (af_optimizer_averages(c->o->kind) && !af_graph_failed(g))
+        record_weight(c);
     int group = 0;
     for (int from = 0, to; from < c->units && !af_graph_failed(g); from = to) {
         to = group_end(c, from);
@@ -498,6 +524,8 @@ static void set_usual(af_optimizer_opts *o)
         o->slow_share = AF_ADEMAMIX_ALPHA;
     if (muon && o->momentum == 0)
         o->momentum = AF_MUON_BETA;
+    if (o->kind == AF_OPTIMIZER_FREE_SGD && o->momentum > 0)
+        o->beta1 = o->momentum;
     if (o->eps == 0)
         o->eps = factor ? 1e-30 : o->kind == AF_OPTIMIZER_ADAGRAD ? 1e-10 : adopt ? 1e-6 : 1e-8;
 }

@@ -28,6 +28,9 @@ enum { AF_MUON_STEPS = 5 };
 #define AF_MUON_RMS  0.2
 #define AF_MUON_BETA 0.95
 
+/* What FREE_WEIGHT gives: the rate of the step, its weight in the average, 1 = the first. */
+enum { AF_FREE_RATE, AF_FREE_SHARE, AF_FREE_FIRST, AF_FREE_COUNT };
+
 struct af_graph;
 struct af_tensor;
 /* Only rows [from, to) of this parameter are trained: the gradient of the others is zero. Several

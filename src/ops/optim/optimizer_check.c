@@ -2,7 +2,7 @@
 #include "ops/optim/optim_in.h"
 #include "tensor/dtype.h"
 
-enum { AF_OPTIMIZER_LAST = AF_OPTIMIZER_STABLE_ADAMW };
+enum { AF_OPTIMIZER_LAST = AF_OPTIMIZER_FREE_SGD };
 
 bool af_optimizer_check(af_graph *g, const af_optimizer_opts *o)
 {
@@ -19,6 +19,9 @@ bool af_optimizer_check(af_graph *g, const af_optimizer_opts *o)
         {"lr_decay", o->lr_decay, 1e6},
         {"slow_beta", o->slow_beta, 1},
         {"slow_share", o->slow_share, 1e6},
+        {"warmup_steps", o->warmup_steps, 1e12},
+        {"count_power", o->count_power, 100},
+        {"lr_power", o->lr_power, 100},
     };
     for (size_t i = 0; i < AF_LEN(v); i++)
         if (!(v[i].value >= 0 && v[i].value < v[i].below)) {
@@ -38,6 +41,8 @@ bool af_optimizer_check(af_graph *g, const af_optimizer_opts *o)
         af_graph_bad(g, "optimizer: adafactor keeps no first moment, beta1 is %g, not 0", o->beta1);
     else if (!g->differentiated)
         af_graph_bad(g, "the optimizer comes before af_graph_backward: there are no gradients yet");
+    else if (af_optimizer_averages(o->kind) && g->shard.split != AF_SHARD_NOTHING)
+        af_graph_bad(g, "optimizer: the states of schedule-free ones are not split over ranks");
     else if (g->optimized)
         af_graph_bad(g, "the graph has an optimizer already");
     return !af_graph_failed(g);

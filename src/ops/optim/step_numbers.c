@@ -19,12 +19,13 @@ static double nadam_rest(double beta1, double t)
     return 1 - product;
 }
 
-/* RAdam: how much the second moment of so few steps can be trusted; 0 = not at all. */
-static double radam_rectification(double beta2, double t)
+/* RAdam: how much the second moment of so few steps can be trusted; 0 = not at all, as long as its
+ * length is not above `least`. */
+static double radam_rectification(double beta2, double t, double least)
 {
     const double power = pow(beta2, t), most = 2 / (1 - beta2) - 1;
     const double length = most - 2 * t * power / (1 - power);
-    return length > 5
+    return length > least
                ? sqrt((length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length))
                : 0;
 }
@@ -42,10 +43,19 @@ void af_optim_step_numbers(const af_graph *g, double t, float *hyper)
         b = nadam_momentum(o->beta1, t + 1) / nadam_rest(o->beta1, t + 1);
         break;
     case AF_OPTIMIZER_RADAM:
-        a = radam_rectification(o->beta2, t);
+        a = radam_rectification(o->beta2, t, 5);
         break;
     case AF_OPTIMIZER_ADOPT:
         a = t > 1 ? pow(t - 1, 0.25) : 0;
+        break;
+    case AF_OPTIMIZER_FREE_RADAM:
+        a = radam_rectification(o->beta2, t, 4);
+        b = pow(t, o->count_power);
+        break;
+    case AF_OPTIMIZER_FREE_ADAMW:
+    case AF_OPTIMIZER_FREE_SGD:
+        a = t < o->warmup_steps ? t / o->warmup_steps : 1;
+        b = pow(t, o->count_power);
         break;
     case AF_OPTIMIZER_STABLE_ADAMW: /* shares of the new values, so that nothing is corrected */
         a = (1 - o->beta1) / (1 - pow(o->beta1, t));

@@ -207,22 +207,29 @@ static af_status copy_whole_state(tensor_copies *c, const af_step_graph *g, af_e
     return AF_OK;
 }
 
+/* Values in the host's memory that do not change while they are written. */
+static af_status borrow(tensor_copies *c, const char *name, const float *values, int64_t n,
+                        af_error *err)
+{
+    tensor_copy e = {.dtype = AF_DTYPE_F32, .dim = {n}, .ndim = 1, .borrowed = true};
+    e.data = (void *)values;
+    e.bytes = (uint64_t)n * sizeof *values;
+    snprintf(e.name, sizeof e.name, "%s", name);
+    const af_status st = values ? reserve(c, 1, err) : AF_OK;
+    if (st == AF_OK && values)
+        c->item[c->count++] = e;
+    return st;
+}
+
 static af_status copy_state(tensor_copies *c, const af_step_graph *g, af_error *err)
 {
+    const af_tensor *all = af_graph_flat_params(g->graph);
     af_status st =
         af_checkpoint_is_split(g) ? copy_split_state(c, g, err) : copy_whole_state(c, g, err);
-    if (st != AF_OK || !g->reference)
-        return st;
-    st = reserve(c, 1, err);
-    if (st == AF_OK) /* it changes when nothing is being written */
-        c->item[c->count++] = (tensor_copy){.name = AF_CHECKPOINT_REFERENCE,
-                                            .dtype = AF_DTYPE_F32,
-                                            .dim = {g->reference_count},
-                                            .ndim = 1,
-                                            .data = g->reference,
-                                            .bytes = (uint64_t)g->reference_count * sizeof(float),
-                                            .borrowed = true};
-    return st;
+    if (st == AF_OK)
+        st = borrow(c, AF_CHECKPOINT_TAKEN, af_graph_taken(g->graph), af_tensor_count(all), err);
+    return st == AF_OK ? borrow(c, AF_CHECKPOINT_REFERENCE, g->reference, g->reference_count, err)
+                       : st;
 }
 
 /* Experts are one tensor here and one matrix each in folders: splits the last copy. What is one
@@ -566,7 +573,7 @@ af_status af_checkpoint_copy_model(const char *checkpoint, const char *dir, af_e
     return st != AF_OK || any ? st : af_fail(err, AF_EIO, "'%s' has no weights", checkpoint);
 }
 
-af_status af_trained_write(const af_step_graph *step, const char *dir, af_error *err)
+static af_status write_trained(const af_step_graph *step, const char *dir, af_error *err)
 {
     af_adapter *a = step->model->adapter;
     if (a) {
@@ -579,4 +586,15 @@ af_status af_trained_write(const af_step_graph *step, const char *dir, af_error 
         st = write_copies(&c, step->model->loader->reader, dir, "model.safetensors", err);
     clear_copies(&c);
     return st;
+}
+
+af_status af_trained_write(const af_step_graph *step, const char *dir, af_error *err)
+{
+    if (!step->graph || af_graph_taken(step->graph))
+        return write_trained(step, dir, err);
+    af_status st = af_graph_average(step->graph, true, err);
+    if (st == AF_OK)
+        st = write_trained(step, dir, err);
+    const af_status back = af_graph_average(step->graph, false, st == AF_OK ? err : NULL);
+    return st == AF_OK ? back : st;
 }

@@ -24,6 +24,7 @@ typedef struct af_checkpoint_source {
 } af_checkpoint_source;
 
 #define AF_CHECKPOINT_REFERENCE "reference" /* among the optimizer's states */
+#define AF_CHECKPOINT_TAKEN     "taken"     /* schedule-free: the weights are the average */
 
 /* Starts writing checkpoint-STEP; waits first for the previous one. The step graph, its model and
  * the template must live until it is written. A failure is reported by the next call. */

@@ -80,6 +80,13 @@ static af_status load_state(const af_step_graph *g, const char *dir, af_error *e
             AF_TRY(bad_state(dir, name, err));
         AF_TRY(put_stored(g, f, x, e, err));
     }
+    if (af_graph_averages(g->graph)) {
+        af_tensor *flat = af_graph_flat_params(g->graph);
+        const af_stored *e = af_safetensors_find(f, AF_CHECKPOINT_TAKEN);
+        if (!e || e->dtype != AF_DTYPE_F32 || e->bytes != af_tensor_bytes(flat))
+            AF_TRY(bad_state(dir, AF_CHECKPOINT_TAKEN, err));
+        AF_TRY(af_tensor_write(g->graph, flat, e->data, e->bytes, err));
+    }
     if (g->reference) {
         const af_stored *e = af_safetensors_find(f, AF_CHECKPOINT_REFERENCE);
         const uint64_t bytes = (uint64_t)g->reference_count * sizeof(float);

@@ -24,6 +24,8 @@ uint64_t af_trained_bytes(const af_step_graph *g)
 uint64_t af_checkpoint_bytes(const af_step_graph *g)
 {
     uint64_t n = af_trained_bytes(g) + (uint64_t)g->reference_count * sizeof(float);
+    if (af_graph_averages(g->graph))
+        n += af_tensor_bytes(af_graph_flat_params(g->graph));
     if (!af_checkpoint_is_split(g))
         return n + stored_bytes(g, AF_ROLE_STATE);
     for (const af_state_part *p = af_graph_states(g->graph); p; p = p->next)

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/word.h"
 #include "format/chat/turn_template.h"
+#include "graph/graph_access.h"
 #include "train/run/adapter_start.h"
 #include "train/run/freeze.h"
 #include "train/run/method.h"
@@ -205,6 +206,11 @@ static af_status check_values(const af_run_config *r, af_error *err)
                        "%s: weights in bf16 are updated by adamw, adam, adamw_8bit or "
                        "adamw_torch_8bit, not by this optimizer",
                        af_run_key_loc(r, "optimizer", at, sizeof at));
+    if (af_optimizer_averages(r->optimizer) && r->zero_stage > 0)
+        return af_fail(err, AF_EUSAGE,
+                       "%s: the states of schedule-free optimizers are not split over ranks: leave "
+                       "out 'zero_stage'",
+                       af_run_key_loc(r, "zero_stage", at, sizeof at));
     if (r->optimizer == AF_OPTIMIZER_ADAM_MINI && !af_method_trains_base(r))
         return af_fail(err, AF_EUSAGE,
                        "%s: adam_mini divides whole matrices into rows and heads: leave out "

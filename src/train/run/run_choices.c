@@ -63,6 +63,9 @@ static const af_key_choice optimizer_names[] = {{"adamw", AF_OPTIMIZER_ADAMW},
                                                 {"adopt", AF_OPTIMIZER_ADOPT},
                                                 {"adopt_adamw", AF_OPTIMIZER_ADOPT},
                                                 {"stable_adamw", AF_OPTIMIZER_STABLE_ADAMW},
+                                                {"schedule_free_adamw", AF_OPTIMIZER_FREE_ADAMW},
+                                                {"schedule_free_radam", AF_OPTIMIZER_FREE_RADAM},
+                                                {"schedule_free_sgd", AF_OPTIMIZER_FREE_SGD},
                                                 {0}};
 
 static const af_key_choice backend_names[] = {{"auto", AF_COMM_AUTO},

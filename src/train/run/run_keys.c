@@ -377,7 +377,7 @@ const af_key af_keys[] = {
      {"iters"}, 0},
     {"optimizer", ENUM(optimizer), 0, 0, "adamw",
      "adamw, adamw_8bit, adamw_4bit, adam, adam_mini, ademamix, adopt, nadam, radam, adagrad, "
-     "stable_adamw, "
+     "stable_adamw, schedule_free_adamw, schedule_free_radam, schedule_free_sgd, "
      "muon, lion, adafactor, rmsprop, sgd",
      {"optim"}, 0},
     {"optim_args", STR(optim_args), 0, 0, NULL,

@@ -36,7 +36,10 @@ static bool to_wandb(const af_run_config *r) { return r->trackers & AF_TRACKER_W
 static bool to_trackio(const af_run_config *r) { return r->trackers & AF_TRACKER_TRACKIO; }
 
 static bool is_cosine(const af_run_config *r) { return strstr(r->lr_scheduler, "cosine") != NULL; }
-static bool is_sgd(const af_run_config *r) { return r->optimizer == AF_OPTIMIZER_SGD; }
+static bool is_sgd(const af_run_config *r)
+{
+    return r->optimizer == AF_OPTIMIZER_SGD || r->optimizer == AF_OPTIMIZER_FREE_SGD;
+}
 static bool has_betas(const af_run_config *r)
 {
     return !is_sgd(r) && r->optimizer != AF_OPTIMIZER_ADAFACTOR &&

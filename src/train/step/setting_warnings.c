@@ -45,6 +45,8 @@ static bool usual_rates(const af_run_config *r, double *low, double *high)
     case AF_OPTIMIZER_RADAM:
     case AF_OPTIMIZER_ADOPT:
     case AF_OPTIMIZER_STABLE_ADAMW:
+    case AF_OPTIMIZER_FREE_ADAMW:
+    case AF_OPTIMIZER_FREE_RADAM:
         return true;
     default:
         return false;

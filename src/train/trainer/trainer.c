@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/temps.h"
+#include "graph/graph_access.h"
 #include "train/checkpoint/run_files.h"
 #include "train/report/run_card.h"
 #include "train/report/samples.h"
@@ -405,8 +406,13 @@ static af_status ask_samples(af_trainer *t, bool *whole, af_error *err)
     const af_samples samples = samples_of(t);
     if (!t->prompts || !af_trainer_writes(t))
         return AF_OK;
-    const af_status st = af_saver_wait(t->output.saver, err);
-    return st == AF_OK ? af_samples_ask(&samples, NULL, whole, err) : st;
+    af_status st = af_saver_wait(t->output.saver, err);
+    if (st == AF_OK)
+        st = af_graph_average(t->step.graph, true, err);
+    if (st == AF_OK)
+        st = af_samples_ask(&samples, NULL, whole, err);
+    const af_status back = af_graph_average(t->step.graph, false, st == AF_OK ? err : NULL);
+    return st == AF_OK ? back : st;
 }
 
 af_status af_trainer_save(af_trainer *t, af_error *err)
@@ -415,6 +421,8 @@ af_status af_trainer_save(af_trainer *t, af_error *err)
     if (!af_trainer_writes(t))
         return af_checkpoint_send(&t->step, err);
     af_status st = af_metrics_state_text(&t->output.metrics, false, &state, err);
+    if (st == AF_OK) /* what a schedule-free run gives is the average */
+        st = af_graph_average(t->step.graph, true, err);
     if (st == AF_OK)
         st = af_saver_save(t->output.saver,
                            &(af_checkpoint_source){.step = &t->step,
@@ -423,7 +431,11 @@ af_status af_trainer_save(af_trainer *t, af_error *err)
                                                    .trainer_state = state},
                            err);
     free(state);
-    return st;
+    if (!af_graph_taken(t->step.graph))
+        return st;
+    af_saver_wait_read(t->output.saver);
+    const af_status back = af_graph_average(t->step.graph, false, st == AF_OK ? err : NULL);
+    return st == AF_OK ? back : st;
 }
 
 /* A stop leaves work pending: the checkpoint records it, and the resumed run begins with it. The

@@ -222,7 +222,7 @@ static eval_item item_of(const af_batch *b, const af_step_graph *s)
     return e;
 }
 
-af_status af_trainer_evaluate(af_trainer *t, double *loss, double *accuracy, bool *whole,
+static af_status evaluate_now(af_trainer *t, double *loss, double *accuracy, bool *whole,
                               af_error *err)
 {
     af_step_graph *s = &t->step;
@@ -268,4 +268,15 @@ done:
     free(item);
     af_graph_set_training(s->graph, true); /* a caller may train on after a failed evaluation */
     return st;
+}
+
+/* Of a schedule-free run the average is evaluated. */
+af_status af_trainer_evaluate(af_trainer *t, double *loss, double *accuracy, bool *whole,
+                              af_error *err)
+{
+    af_status st = af_graph_average(t->step.graph, true, err);
+    if (st == AF_OK)
+        st = evaluate_now(t, loss, accuracy, whole, err);
+    const af_status back = af_graph_average(t->step.graph, false, st == AF_OK ? err : NULL);
+    return st == AF_OK ? back : st;
 }

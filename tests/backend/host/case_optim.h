@@ -285,6 +285,50 @@ static void adam_mini_case(bool finite)
     same("adam_mini", b.g, vec(n, 0.0), 0);
 }
 
+/* Kinds 0 to 2: AdamW, RAdam in a step of SGD, SGD; z is in s. */
+static void free_case(int kind, bool first)
+{
+    using namespace frees;
+    static const char *const names[] = {"free_adamw", "free_radam", "free_sgd"};
+    const float from_weight = 0.375f, share = 0.625f;
+    optimizer_case(
+        names[kind],
+        [=](buffers &b) {
+            floats weight(vec{from_weight, share, first ? 1.0 : 0.0});
+            b.hyper.v[4] = kind == 1 ? 0 : 1;
+            launch({2, 1}, 32, free_update, BUFS, weight.p(), b.s.p(),
+                   kind == 2 ? nullptr : b.v.p(), b.n, b1, b2, 1 - b2, eps, decay, fac, kind == 1);
+        },
+        [=](element &e) {
+            const double y = e.w, z = first ? y : e.s, move = from_weight * fac;
+            if (kind < 2)
+                e.v = b2 * e.v + (1 - b2) * e.g * e.g;
+            const double u = (kind ? e.g : e.g / (sqrt(e.v) / corr2 + eps)) + decay * y;
+            e.w = y + share * (z - y) - move * (1 - b1 * (1 - share)) * u;
+            e.s = z - move * u;
+        });
+}
+
+static void free_weight_case()
+{
+    using namespace frees;
+    floats hyper(vec{lr, corr1, corr2, 7, num_a, num_b}), stats(vec{1, clip, 1, 1}), out(3);
+    double sums[3] = {0.25, 2, 3};
+    launch({1, 1}, 32, free_weight, out.p(), hyper.p(), stats.p(), sums, 2.0);
+    const double weight = (double)num_b * 0.0625;
+    same("free_weight", out, vec{(double)lr * num_a, weight / (2 + weight), 0}, 1e-6);
+    if (sums[0] != 0.25 || fabs(sums[1] - 2 - weight) > 1e-12 || sums[2] != 4) {
+        printf("free_weight: sums %g %g %g\n", sums[0], sums[1], sums[2]);
+        failures++;
+    }
+    stats.v[2] = 0; /* not finite: nothing changes */
+    launch({1, 1}, 32, free_weight, out.p(), hyper.p(), stats.p(), sums, 2.0);
+    if (sums[2] != 4) {
+        printf("free_weight: counts a step that is none\n");
+        failures++;
+    }
+}
+
 /* 100 values in ranges of 40; with a norm that is not finite no value changes. */
 static void stable_adamw_case(bool finite)
 {

@@ -22,6 +22,10 @@ namespace minis
 #include "ops/optim/adam_mini.cu"
 #undef EACH_VALUE
 } // namespace minis
+namespace frees
+{
+#include "ops/optim/schedule_free.cu"
+}
 namespace stable
 {
 #include "ops/optim/stable_adamw.cu"
