@@ -84,6 +84,13 @@ grep -q "special_tokens\|future_key\|wandb" err && die "an empty key is listed"
 verdict 1 axolotl.yml --strict
 grep -q "axolotl.yml:2: 'model_type' has no effect here: .*strict" err || die "not strict"
 
+# --- towers that the text model does not have
+{ cat axolotl.yml; echo "lora_exclude_modules: ['.*vision.*', multi_modal_projector]"; } > towers.yml
+verdict 0 towers.yml
+{ cat axolotl.yml; echo 'lora_exclude_modules: [q_porj]'; } > bad.yml
+verdict 1 bad.yml
+grep -q "lora_exclude_modules has 'q_porj', no module of this qwen2 model" err || die "a misspelt module"
+
 # --- what is not supported, and what is unknown: the same from all three
 refused() { # WORDS LINE
     { cat axolotl.yml; printf '%s\n' "$2"; } > bad.yml

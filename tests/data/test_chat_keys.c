@@ -330,6 +330,19 @@ static void test_a_weight_of_zero_on_a_question(void **state)
     case_close(&c);
 }
 
+static void test_names_of_two_roles(void **state)
+{
+    data_case c;
+    (void)state;
+    case_open(&c);
+    put_file(&c, "d.jsonl",
+             "{\"conversations\": [{\"from\": \"Q\", \"value\": \"q\"}, {\"from\": "
+             "\"A\", \"value\": \"a\"}]}\n");
+    preview(&c, model, "", ", field_human: Q, field_model: A, strict: false");
+    assert_string_equal(texts(&c), TURN("q", "a"));
+    case_close(&c);
+}
+
 #define OWN_SYSTEM                                                                                 \
     "chat_template: \"{% if messages[0].role != 'system' %}{{ '<|im_start|>system\\nBe "           \
     "good.<|im_end|>\\n' }}{% endif %}{% for m in messages %}{{ '<|im_start|>' + m.role + "        \
@@ -570,6 +583,7 @@ int main(void)
         cmocka_unit_test(test_variables_of_a_record_reach_the_template),
         cmocka_unit_test(test_jinja_of_a_dataset),
         cmocka_unit_test(test_variables_of_the_run),
+        cmocka_unit_test(test_names_of_two_roles),
         cmocka_unit_test(test_a_weight_of_zero_on_a_question),
         cmocka_unit_test(test_an_answer_may_come_first),
         cmocka_unit_test(test_ends_of_turns),

@@ -359,7 +359,7 @@ static void test_keys_of_an_entry_that_are_off(void **state)
                                  "{\"role\": \"assistant\", \"content\": \"A\"}]}\n";
     static const char *const off[] = {"shards:", "skip: 0", "split_thinking: false",
                                       "columns: [messages]", "field_human:"};
-    static const char *const on[] = {"shards_idx: 1", "skip: 10", "field_human: x"};
+    static const char *const on[] = {"shards_idx: 1", "skip: 10", "logprobs_field: x"};
     static const char form[] = "datasets:\n  - path: %s\n    %s\n";
     data_case c;
     char entry[1200];
@@ -398,8 +398,8 @@ static void test_wrong_entries_are_reported_with_the_line(void **state)
          "a.jinja\n",
          "run.yaml:5: chat_template_jinja of a dataset goes with 'chat_template: jinja', not with "
          "'llama3'"},
-        {"datasets:\n  - path: x.jsonl\n    skip: 2\n",
-         "run.yaml:4: 'skip' of a dataset is not supported: take a slice with"},
+        {"datasets:\n  - path: x.jsonl\n    data_dir: y\n",
+         "run.yaml:4: 'data_dir' of a dataset is not supported: name the folder in"},
     };
     data_case c;
     (void)state;

@@ -52,7 +52,13 @@ static void make_info(data_case *c)
         "  \"columns\": {\"messages\": \"messages\", \"kto_tag\": \"label\"},\n"
         "  \"tags\": {\"role_tag\": \"role\", \"content_tag\": \"content\", \"user_tag\": "
         "\"user\", \"assistant_tag\": \"assistant\"}},\n"
+        " \"ranked\": {\"file_name\": \"ranked.json\", \"ranking\": true, \"columns\": "
+        "{\"prompt\": \"instruction\", \"query\": \"input\", \"response\": \"output\"}},\n"
+        " \"program\": {\"script_url\": \"belle\"},\n"
+        " \"scope\": {\"ms_hub_url\": \"org/name\"},\n"
         " \"far\": {\"hf_hub_url\": \"org/name\"}}\n");
+    put_file(c, "data/ranked.json",
+             "[{\"instruction\": \"I\", \"input\": \"\", \"output\": [\"good\", \"bad\"]}]");
     put_file(c, "data/one.json", "[{\"instruction\": \"I\", \"input\": \"J\", \"output\": \"O\"}]");
     put_file(c, "data/two.json",
              "[{\"talk\": [{\"who\": \"q\", \"what\": \"Q\"}, {\"who\": \"a\", \"what\": \"A\"}], "
@@ -81,6 +87,11 @@ static void test_names_of_dataset_info(void **state)
         {"dataset: plain", "plain", NULL},
         {"dataset: pairs", TURN("Q", "yes"), NULL},
         {"dataset: tagged", TURN("Q", "A"), NULL},
+        {"dataset: ranked\nrl: dpo", TURN("I", "good"), NULL},
+        {"dataset: one\nmix_strategy: interleave_under\ninterleave_probs: 0.5,0.5",
+         TURN("I\nJ", "O"), NULL}, /* one dataset does not take turns */
+        {"dataset: program", NULL, "dataset 'program' has a script_url, a program"},
+        {"dataset: scope", NULL, "dataset 'scope' is of a hub that is not supported"},
         {"dataset: three", NULL, "run.yaml:4: dataset 'three' is neither a file here nor in"},
         {"dataset: far", NULL, "no dataset 'org/name': there is no such folder or file"},
     };
@@ -194,6 +205,10 @@ static void test_other_names_for_datasets(void **state)
         {"pretraining_dataset: D/c/train.jsonl", "a|b", NULL},
         {"pretraining_dataset: [{path: D, name: c, split: train, text_column: text}]", "a|b", NULL},
         {"train_dataset: D/list.yaml", "a|b", NULL},
+        {"pretraining_dataset: [{path: D, name: c, split: train, skip: 1}]", "b", NULL},
+        {"pretraining_dataset: [{path: D, name: c, split: 'train[:1]', skip: 1}]", NULL,
+         "skip of a dataset and a slice in 'split': give one"},
+        {"pretraining_dataset: [{path: D, name: c, skip: x}]", NULL, "wants a number of records"},
         {"dataset_mixture: {datasets: [{id: D, nane: c}]}", NULL,
          ":3: unknown key 'nane' of dataset_mixture"},
         {"dataset_mixture: [D]", NULL, ":3: dataset_mixture must be a map"},

@@ -20,6 +20,13 @@ AF_CHECKED af_status af_pair_type_set(const af_data_entry *p, const af_yaml *n, 
 /* data_template.c: its template by `conversation` or `chat_template_jinja`; n is a scalar. */
 AF_CHECKED af_status af_data_entry_style(const af_data_entry *p, const af_yaml *n);
 AF_CHECKED af_status af_data_entry_jinja(const af_data_entry *p, const af_yaml *n);
+/* entry_keys.c: an unknown key, which is an error unless it asks for nothing; `skip`; the name of
+ * one role (`field_human`, `field_model`). */
+AF_CHECKED af_status af_data_entry_unknown(const af_data_entry *p, const char *name,
+                                           const af_yaml *n, int line);
+AF_CHECKED af_status af_data_entry_skip(const af_data_entry *p, const af_yaml *n);
+AF_CHECKED af_status af_data_entry_speaker(const af_data_entry *p, const char *key,
+                                           const af_yaml *n);
 /* A map of keys. */
 AF_CHECKED af_status af_data_entry_read(const af_data_entry *p, const af_yaml *n);
 #endif

@@ -19,6 +19,8 @@ typedef enum key_kind {
     SHARE,
     STYLE, /* a template by FastChat's name for it */
     JINJA, /* the text of a template, or its file */
+    SKIP,  /* records at the front */
+    NAMED, /* a name of one role */
     IDLE,  /* asks for nothing that changes what is read */
 } key_kind;
 
@@ -90,6 +92,10 @@ static const source_key keys[] = {
     {"preprocess_shards", IDLE, 0, 0},
     {"columns", IDLE, 0, 0}, /* TRL's: fields that nothing names are not read anyway */
     {"conversation", STYLE, 0, 0},
+    {"strict", IDLE, 0, 0}, /* of an older Axolotl: whether a bad conversation ends the run */
+    {"field_human", NAMED, 0, TURNS},
+    {"field_model", NAMED, 0, TURNS},
+    {"skip", SKIP, 0, 0},
 };
 _Static_assert(AF_LEN(keys) <= 64, "set_keys has one bit per key");
 
@@ -191,42 +197,6 @@ const char *af_data_source_idle_key(const af_data_source *s, af_shape shape)
 }
 
 typedef af_data_entry parse;
-
-/* Keys of other trainers that would change what is learnt. */
-static const char *unsupported(const char *name)
-{
-    static const char *const advice[][2] = {
-        {"message_field_training_detail", "mark whole messages with 'message_field_training'"},
-        {"input_transform", "write the records as they are to be read"},
-        {"logprobs_field", "name the teacher with 'teacher_model'"},
-        {"data_dir", "name the folder in 'path', or a folder inside it in 'name'"},
-        {"skip", "take a slice with 'split: train[1000:]'"},
-    };
-    for (size_t i = 0; i < AF_LEN(advice); i++)
-        if (strcmp(advice[i][0], name) == 0)
-            return advice[i][1];
-    return NULL;
-}
-
-static af_status unknown_key(const parse *p, const char *name, const af_yaml *n, int line)
-{
-    const char *known[AF_LEN(keys) + 1] = {0};
-    char at[300];
-    for (size_t i = 0; i < AF_LEN(keys); i++)
-        known[i] = keys[i].name;
-    const char *near = af_word_nearest(name, known), *advice = unsupported(name);
-    bool on = true;
-    int64_t v = 1;
-    const bool off = (af_yaml_bool(n, &on) && !on) || (af_yaml_i64(n, &v) && v == 0);
-    if (af_yaml_is_null(n) || (advice && off))
-        return AF_OK; /* it asks for nothing */
-    af_data_source_loc(at, p->o->run_path, line);
-    if (advice)
-        return af_fail(p->err, AF_EUSAGE, "%s: '%s' of a dataset is not supported: %s", at, name,
-                       advice);
-    return af_fail(p->err, AF_EUSAGE, "%s: unknown key '%s' of a dataset%s%s%s", at, name,
-                   near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
-}
 
 static af_status wants(const parse *p, const char *name, const af_yaml *n, const char *what)
 {
@@ -533,6 +503,10 @@ static af_status set_key(const parse *p, const source_key *k, const af_yaml *n)
         if (n->kind != AF_YAML_SCALAR)
             return wants(p, k->name, n, "one value");
         return k->kind == STYLE ? af_data_entry_style(p, n) : af_data_entry_jinja(p, n);
+    case SKIP:
+        return af_data_entry_skip(p, n);
+    case NAMED:
+        return af_data_entry_speaker(p, k->name, n);
     case IDLE:
         break;
     }
@@ -540,11 +514,8 @@ static af_status set_key(const parse *p, const source_key *k, const af_yaml *n)
 }
 
 /* A type names the fields, and other keys name them anew; files may depend on the split, a template
- * on the key that asks for it. */
-static int pass_of(key_kind k)
-{
-    return k == TYPE ? 0 : k == FILES || k == STYLE || k == JINJA ? 2 : 1;
-}
+ * on the key that asks for it, names of a role and records to skip on those that are given. */
+static int pass_of(key_kind k) { return k == TYPE ? 0 : k >= STYLE || k == FILES ? 2 : 1; }
 
 static af_status read_pair(const parse *p, const af_yaml *n, int i, int pass)
 {
@@ -552,7 +523,7 @@ static af_status read_pair(const parse *p, const af_yaml *n, int i, int pass)
     for (size_t j = 0; j < AF_LEN(keys) && !k; j++)
         k = strcmp(keys[j].name, n->key[i]) == 0 ? &keys[j] : NULL;
     if (!k)
-        return unknown_key(p, n->key[i], n->item[i], n->key_line[i]);
+        return af_data_entry_unknown(p, n->key[i], n->item[i], n->key_line[i]);
     if (af_yaml_is_null(n->item[i]) || pass_of(k->kind) != pass)
         return AF_OK;
     p->s->set_keys |= UINT64_C(1) << (k - keys);

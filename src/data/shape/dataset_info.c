@@ -99,6 +99,10 @@ static af_status read_shape(const info_entry *e, af_data_source *s)
     }
     if (s->shape == AF_SHAPE_PREFERENCE && alpaca)
         s->field.prompt = s->field.instruction;
+    if (s->shape == AF_SHAPE_PREFERENCE && !*s->field.chosen && !*s->field.rejected) {
+        s->field.chosen = "chosen"; /* older files: a list of answers, the best one first */
+        s->field.rejected = "rejected";
+    }
     s->shape_given = true;
     s->listed = true;
     return AF_OK;
@@ -113,7 +117,13 @@ static af_status read_place(const info_entry *e, af_data_source *s, const char *
     if (*bad)
         return AF_OK;
     if (!file && !hub)
-        return wrong(e, "has neither file_name nor hf_hub_url");
+        return wrong(e, json_object_get(e->json, "script_url")
+                            ? "has a script_url, a program that loads it, which is not supported: "
+                              "write its records into a file and name that ('file_name')"
+                        : json_object_get(e->json, "ms_hub_url") ||
+                                json_object_get(e->json, "om_hub_url")
+                            ? "is of a hub that is not supported: give 'hf_hub_url' or 'file_name'"
+                            : "has neither file_name nor hf_hub_url");
     s->path = !file ? hub : file[0] == '/' ? file : af_arena_printf(e->mem, "%s/%s", dir, file);
     if (!file && folder && *folder) {
         const char **files = af_arena_take(e->mem, sizeof *files);

@@ -47,6 +47,17 @@ static bool open_openai_pair(const af_data_source *s, json_t *record)
            (!json_is_array(tools) || !json_object_set(record, f->tools, tools));
 }
 
+/* {"output": [better, worse]} of LLaMA-Factory, before it had fields for the two. */
+static bool open_answers(const af_data_source *s, json_t *record)
+{
+    const json_t *list = json_object_get(record, s->field.output);
+    if (!s->listed || s->shape != AF_SHAPE_PREFERENCE || json_array_size(list) < 2 ||
+        json_object_get(record, s->field.chosen))
+        return true;
+    return !json_object_set(record, s->field.chosen, json_array_get(list, 0)) &&
+           !json_object_set(record, s->field.rejected, json_array_get(list, 1));
+}
+
 /* "functions" as "tools". */
 static bool open_functions(const af_data_source *s, json_t *record)
 {
@@ -127,7 +138,7 @@ af_status af_record_open_fields(const af_data_source *s, json_t *record, af_erro
 {
     const bool turns = may_have_turns(s);
     const bool ok =
-        open_openai_pair(s, record) && open_functions(s, record) &&
+        open_openai_pair(s, record) && open_answers(s, record) && open_functions(s, record) &&
         (!turns || open_turns(s, record)) && af_record_open_public(s, record) &&
         (!turns || (af_record_open_line_calls(s, record) && af_record_open_vendor(s, record)));
     return ok && !af_memory_failed() ? AF_OK : af_fail_nomem(err, "a record", 0);

@@ -15,7 +15,7 @@ af_status af_interleave_probs(const double **out, const af_data_opts *o, int dat
     const int n = o->mix_prob_count;
     double sum = 0;
     *out = NULL;
-    if (o->mix == AF_MIX_CONCAT || n == 0)
+    if (o->mix == AF_MIX_CONCAT || n == 0 || datasets == 1)
         return AF_OK;
     if (n != datasets)
         return af_fail(err, AF_EUSAGE, "%s: interleave_probs has %d values for %d datasets",

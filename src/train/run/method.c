@@ -250,13 +250,23 @@ static int add_names(const char **name, int n, const af_strings *target)
     return n;
 }
 
+/* Towers of models that see and hear, beside the text model that is trained. */
+static bool names_tower(const char *name)
+{
+    static const char *const words[] = {"vision", "visual", "image", "audio", "projector"};
+    bool any = false;
+    for (size_t i = 0; i < AF_LEN(words); i++)
+        any |= strstr(name, words[i]) != NULL;
+    return any;
+}
+
 /* A misspelt name would keep nothing out. */
 static af_status check_excluded(const af_adapter_config *c, const af_run_config *r,
                                 const af_model_spec *spec, af_error *err)
 {
     char at[300];
     for (int i = 0; i < c->exclude_count; i++) {
-        bool used = false;
+        bool used = names_tower(c->exclude[i]);
         for (int k = 0; k < spec->modules; k++)
             used |= !spec->module[k].parameter &&
                     af_path_in_list(spec->module[k].path, &c->exclude[i], 1);

@@ -25,10 +25,24 @@ af_dialect af_dialect_of(const af_yaml *root)
     static const char *const factory[] = {"stage",       "finetuning_type",  "template",
                                           "cutoff_len",  "lora_target",      "lora_rank",
                                           "dataset_dir", "quantization_bit", NULL};
-    static const char *const trl[] = {
-        "dataset_name",     "dataset_mixture",     "dataset_mixer",
-        "use_peft",         "torch_dtype",         "per_device_train_batch_size",
-        "num_train_epochs", "dataset_train_split", NULL};
+    static const char *const trl[] = {"dataset_name",
+                                      "dataset_mixture",
+                                      "dataset_mixer",
+                                      "use_peft",
+                                      "torch_dtype",
+                                      "per_device_train_batch_size",
+                                      "num_train_epochs",
+                                      "dataset_train_split",
+                                      "per_device_eval_batch_size",
+                                      "lr_scheduler_type",
+                                      "max_length",
+                                      "assistant_only_loss",
+                                      "completion_only_loss",
+                                      "dataset_num_proc",
+                                      "attn_implementation",
+                                      "dataset_id_or_path",
+                                      "dtype",
+                                      NULL};
     static const char *const mlx[] = {"fine_tune_type", "lora_parameters", "iters",
                                       "num_layers",     "lora_layers",     NULL};
     static const char *const swift[] = {"tuner_type",  "train_type",          "sft_type",

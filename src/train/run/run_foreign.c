@@ -46,7 +46,9 @@ static const foreign_group groups[] = {
      "expert_backend moe_grouped_backend moe_dequant_chunk_size moe_bnb_fast tiled_mlp "
      "tiled_mlp_* jit_mode_eval use_ipex batch_flattening padding_free "
      "experts_impl tuner_backend use_swift_lora enable_npu_model_patch "
-     "batching_strategy batching_workers pretrain_multipack_attn gptq_disable_exllama"},
+     "batching_strategy batching_workers pretrain_multipack_attn gptq_disable_exllama "
+     "bias_activation_fusion apply_rope_fusion bias_dropout_fusion gradient_accumulation_fusion "
+     "moe_grouped_gemm dynamo_backend"},
     {IDLE, "adapters are always computed with their linears",
      "lora_mlp_kernel lora_qkv_kernel lora_o_kernel lora_embedding_kernel"},
     {IDLE, "norms and adapters are always computed in f32",
@@ -71,11 +73,19 @@ static const foreign_group groups[] = {
      "context_parallel "
      "context_parallel_size sequence_parallel_degree heads_k_stride ring_attn_func cp_size "
      "cp_mode tensor_parallel_size expert_parallel_* local_rank world_size use_ray ray_* "
-     "resources_per_worker parallelism_config average_tokens_across_devices accelerator_config "
+     "resources_per_worker device_groups parallelism_config average_tokens_across_devices "
+     "accelerator_config "
      "master_addr master_port save_on_each_node split_batches sharded_ddp log_on_each_node "
      "tpu_num_cores xpu_backend use_mps_device dispatch_batches mp_parameters zero_first "
      "placement_strategy ignore_bias_buffers ds3_gather_for_generation sequence_parallel_size "
-     "zero_hpz_partition_size"},
+     "zero_hpz_partition_size "
+     "num_processes num_machines machine_rank accelerate_config config_file main_process_ip "
+     "main_process_port gpu_ids rdzv_backend rdzv_conf same_network multi_gpu use_deepspeed "
+     "use_fsdp use_mca tensor_model_parallel_size pipeline_model_parallel_size "
+     "expert_model_parallel_size expert_tensor_parallel_size sequence_parallel "
+     "virtual_pipeline_model_parallel_size use_distributed_optimizer overlap_param_gather "
+     "overlap_grad_reduce moe_token_dispatcher_type moe_shared_expert_overlap"},
+    {IDLE, "see 'bf16', which decides", "mixed_precision"},
     {IDLE, "see 'device'", "use_cpu no_cuda"},
     {IDLE, "see 'threads'",
      "dataset_processes preprocessing_num_workers dataloader_num_workers dataset_num_proc "
@@ -117,7 +127,7 @@ static const foreign_group groups[] = {
      "generation_top_p generation_top_k generation_prompt_ratio generation_do_sample "
      "num_generation_samples sample_backend infer_backend infer_dtype vllm_* sglang_* min_p "
      "generation_max_length generation_num_beams generation_config generation_kwargs "
-     "cache_implementation"},
+     "cache_implementation stop_words stream logprobs top_logprobs structured_outputs_regex"},
     {IDLE, "metrics go to metrics.jsonl, TensorBoard events and report.html",
      "wandb_entity wandb_watch wandb_mode wandb_tags wandb_group wandb_notes "
      "wandb_job_type wandb_dir wandb_api_key wandb_run wandb_runid "
@@ -127,7 +137,7 @@ static const foreign_group groups[] = {
      "trackio_static_space_id use_trackio use_tensorboard enable_tensorboard "
      "tensorboard_dir wandb_token logging_dir plot_loss "
      "include_num_input_tokens_seen include_tokens_per_second include_tkps "
-     "include_effective_tokens_per_second use_otel_metrics otel_*"},
+     "include_effective_tokens_per_second use_otel_metrics otel_* enable_channel_loss"},
     {IDLE, "see the options -q and -v",
      "log_level log_level_replica disable_tqdm debug logging_nan_inf_filter print_param_status"},
     {IDLE, "'afinar bench' measures speed",
@@ -161,11 +171,12 @@ static const foreign_group groups[] = {
     {IDLE, "weights are always written as safetensors",
      "save_safetensors safe_serialization max_shard_size"},
     {IDLE, "results are in 'output_dir' itself", "add_version create_checkpoint_symlink"},
-    {IDLE, "the environment is that of the process", "ENV env ignore_args_error check_model"},
+    {IDLE, "the environment is that of the process",
+     "ENV env ignore_args_error check_model load_args load_data_args"},
     {IDLE, "the template is a chat template in Jinja", "template_backend"},
     {IDLE, "a checkpoint always has the whole state, and training resumes exactly",
      "save_only_model enable_jit_checkpoint dynamic_checkpoint ignore_data_skip "
-     "restore_callback_states_from_checkpoint save_ckpt_as_hf save_first_step"},
+     "restore_callback_states_from_checkpoint save_ckpt_as_hf save_first_step use_flash_ckpt"},
     {IDLE, "runs with the same seed always give the same bytes", "full_determinism"},
     {IDLE, "'afinar train' always trains, and evaluates where there is data for it",
      "do_train train do_eval"},
@@ -197,7 +208,7 @@ static const foreign_group groups[] = {
     {INSTEAD, "the scales of a 4-bit base are always quantised, too",
      "double_quantization bnb_4bit_use_double_quant use_bnb_nested_quant"},
     {EXACT, "a 4-bit base is nf4 with double quantisation: see 'load_in_4bit'",
-     "quantization_method bnb_4bit_quant_type quantization_type bnb_config_kwargs"},
+     "quantization_method bnb_4bit_quant_type quantization_type bnb_config_kwargs bnb_config"},
     {EXACT, "afinar has no plugin of that name", "plugins"},
     {EXACT, "give each entry of 'datasets' its 'split'", "split"},
     {EXACT, "layers are found by their numbers: see 'lora_layers_to_transform'",
@@ -206,7 +217,8 @@ static const foreign_group groups[] = {
      "finetune_language_layers finetune_attention_modules finetune_mlp_modules"},
     {EXACT, "biases of the base are not trained next to an adapter: see 'lora_bias'", "bias"},
     {IDLE, "no adapter of that kind is asked for",
-     "megatron_core qalora_group_size inference_mode"},
+     "megatron_core qalora_group_size inference_mode boft_* vera_* adalora_* fourier_* reft_* "
+     "llamapro_* lora_ga_* adapter_act adapter_length hqq_axis"},
     {EXACT, "experts are as the model stores them", "kt_expert_weight_format"},
     {EXACT, "records are read in random order: see 'shuffle'", "train_sampling_strategy"},
     {IDLE, "reference values are computed in the micro-batches of training",
@@ -218,10 +230,10 @@ static const foreign_group groups[] = {
     {REFUSED, "the reference is the model that the run starts from",
      "model_ref "
      "reference_free ref_model ref_model_adapters ref_model_quantization_bit "
-     "ref_model_init_kwargs force_use_ref_model ref_adapter_name "
+     "ref_model_init_kwargs ref_model_type ref_model_revision force_use_ref_model ref_adapter_name "
      "model_adapter_name"},
     {REFUSED, "'rl' is dpo, ipo, kto, orpo, simpo, cpo or reward; see 'dpo_loss_type'",
-     "pref_loss pref_bco_weight dpo_norm_loss"},
+     "pref_loss pref_bco_weight dpo_norm_loss sft_alpha"},
     {IDLE, "only models with an encoder read it", "max_target_length"},
     {REFUSED, "prompt and answer together have 'sequence_len' tokens", "max_completion_length"},
     {REFUSED, "'train' has no reinforcement learning with generated answers; see 'rl'",
@@ -253,7 +265,7 @@ static const foreign_group groups[] = {
      "mixlora_* "
      "peft_ensure_weight_tying ensure_weight_tying "
      "adapter_folder training_type peft_config quant_config "
-     "megatron_config use_qalora use_bdlora use_mca "
+     "megatron_config use_qalora use_bdlora "
      "use_hyper_parallel hyper_parallel_args"},
     {REFUSED, "a rotation of OFT is never left out, as in PEFT, which does not apply this dropout",
      "module_dropout"},
@@ -286,7 +298,7 @@ static const foreign_group groups[] = {
      "additional_special_tokens"},
     {REFUSED, "set 'datasets' with paths",
      "data local_dataset dataset_weights "
-     "train_file validation_file hf_dataset prompts_dataset"},
+     "train_file validation_file hf_dataset prompts_dataset cached_dataset cached_val_dataset"},
     {EXACT, "a dataset has a 'type' and 'field_...' keys",
      "format_type dataset_kwargs formatting_func text_column"},
     {REFUSED, "give a smaller dataset, or 'max_steps'",
@@ -303,11 +315,13 @@ static const foreign_group groups[] = {
      "model_author"},
     {REFUSED, "see 'unfrozen_parameters' and 'adapter: freeze'",
      "freeze_llm"},
-    {REFUSED, "name fields with the 'field_...' keys of 'datasets'", "columns"},
+    {REFUSED, "name fields with the 'field_...' keys of 'datasets'",
+     "columns disable_auto_column_mapping"},
     {REFUSED, "see 'sequence_len'", "packing_length max_model_len"},
+    {REFUSED, "see 'num_epochs'", "max_epochs"},
     {EXACT, "answers are trained on as the chat template shows them",
      "response_prefix add_non_thinking_prefix disable_ignore_empty_think agent_template "
-     "is_binary_loss_scale loss_scale"},
+"is_binary_loss_scale loss_scale use_chat_template"},
     {REFUSED, "see 'lora_model_dir'", "resume_only_model ref_adapters"},
     {REFUSED, "see 'sequence_len' and 'excess_length_strategy'", "truncation_strategy"},
 };
@@ -319,6 +333,7 @@ static const struct {
 } anyway[] = {
     {"mix_strategy", "concat"},
     {"add_non_thinking_prefix", "true"},
+    {"use_chat_template", "true"},
     {"mean_resizing_embeddings", "true"},
     {"quantization_method", "bnb bitsandbytes auto"},
     {"bnb_4bit_quant_type", "nf4"},
@@ -331,6 +346,9 @@ static const struct {
     {"use_bnb_nested_quant", "true"},
     {"bnb_config_kwargs",
      "bnb_4bit_use_double_quant=true bnb_4bit_quant_type=nf4 llm_int8_has_fp16_weight=false"},
+    {"bnb_config",
+     "load_in_4bit=true bnb_4bit_use_double_quant=true bnb_4bit_quant_type=nf4 "
+     "bnb_4bit_compute_dtype=bfloat16 bnb_4bit_compute_dtype=float16"},
     {"kt_expert_weight_format", "bf16 fp16"},
     {"bias", "none"},
     {"split", "train"},

@@ -362,11 +362,11 @@ static af_status put_revised(af_translation *t, int i, const char *revision)
                             af_translate_scalar(t, n->line, text));
 }
 
-/* The model's own tokenizer or config, by its name. */
+/* The model's own tokenizer or config, or the model as its reference, by its name. */
 static bool names_the_model(const af_yaml *root, const char *key, const af_yaml *n)
 {
     static const char *const keys[] = {"tokenizer_config", "tokenizer_name_or_path",
-                                       "tokenizer_name", "base_model_config"};
+                                       "tokenizer_name", "base_model_config", "ref_model"};
     bool same = false, asked = false;
     for (size_t i = 0; i < AF_LEN(keys); i++)
         asked |= is(key, keys[i]);
@@ -558,9 +558,11 @@ af_status af_run_translate(af_yaml **out, const af_yaml *root, af_run_config *ru
     af_translation t = {.root = root, .mem = mem, .name = name, .run = run, .err = err};
     const bool torchtune = run->dialect == AF_DIALECT_TORCHTUNE && af_torchtune_is_file(root);
     const bool oumi = run->dialect == AF_DIALECT_OUMI && af_oumi_is_file(root);
-    af_status st = torchtune ? af_torchtune_join(&t.root, &t)
-                   : oumi    ? af_oumi_join(&t.root, &t)
-                             : check_form(root, name, err);
+    af_status st = af_json_maps_open(&t.root, &t);
+    if (st == AF_OK)
+        st = torchtune ? af_torchtune_join(&t.root, &t)
+             : oumi    ? af_oumi_join(&t.root, &t)
+                       : check_form(root, name, err);
     if (st == AF_OK && (run->dialect == AF_DIALECT_UNSLOTH || run->dialect == AF_DIALECT_AUTOTRAIN))
         st = af_sections_join(&t.root, &t);
     root = t.root;

@@ -1,0 +1,145 @@
+/* test_run_words.c - run files as their users write them: maps as text, keys of the launcher, files
+ * that hardly name their trainer. */
+#include "test.h"
+
+#include "base/log.h"
+#include "train/run/run_keys.h"
+
+static af_status parse(af_run_config *r, const char *text, af_error *err)
+{
+    return af_run_config_parse(r, text, strlen(text), "run.yaml", NULL, 0, err);
+}
+
+#define TRL "model_name_or_path: m\ndatasets: [{path: d}]\noutput_dir: out\n"
+
+/* A line of the effective file for each text. */
+static void check_lines(const char *const (*cases)[2], size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        af_run_config r = {0};
+        af_error err = {0};
+        char *effective;
+        CHECK_MSG(parse(&r, cases[i][0], &err) == AF_OK, "%s: %s", cases[i][0], err.msg);
+        CHECK_OK(af_run_config_text(&r, &effective, &err), err);
+        CHECK_MSG(strstr(effective, cases[i][1]), "%s: no %s in\n%.3000s", cases[i][0], cases[i][1],
+                  effective);
+        free(effective);
+        af_run_config_clear(&r);
+    }
+}
+
+static void check_refusals(const char *const (*cases)[2], size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        af_run_config r = {0};
+        af_error err = {0};
+        CHECK_MSG(parse(&r, cases[i][0], &err) != AF_OK, "accepted: %s", cases[i][0]);
+        CHECK_MSG(strstr(err.msg, cases[i][1]), "'%s' lacks '%s'", err.msg, cases[i][1]);
+        af_run_config_clear(&r);
+    }
+}
+
+static void test_maps_as_text(void **state)
+{
+    static const char *const cases[][2] = {
+        {TRL "use_peft: false\nlr_scheduler_type: cosine_with_min_lr\n"
+             "lr_scheduler_kwargs: '{\"min_lr_rate\": 0.25}'",
+         "cosine_min_lr_ratio: 0.25\n"},
+        {TRL "lr_scheduler_type: cosine_with_min_lr\nlr_scheduler_kwargs: \"{'min_lr': 1e-6}\"",
+         "min_lr: 1e-06\n"},
+        {TRL "dtype: auto\nmodel_init_kwargs: '{\"torch_dtype\": \"bfloat16\"}'\n"
+             "dataset_kwargs: ' {\"add_special_tokens\": false}'\n"
+             "gradient_checkpointing_kwargs: '{\"use_reentrant\": false}'",
+         "output_dir: \"out\"\n"},
+    };
+    static const char *const bad[][2] = {
+        {TRL "use_peft: true\nlr_scheduler_kwargs: '{\"min_lr\": '",
+         "run.yaml:5: the text of 'lr_scheduler_kwargs' is not a map of JSON"},
+        {TRL "use_peft: true\nmodel_init_kwargs: '{\"num_experts\": 3}'",
+         "unknown key 'num_experts'"},
+        {TRL "use_peft: true\nlr_scheduler_kwargs: min_lr", "'lr_scheduler_kwargs' with 'min_lr'"},
+        {TRL "use_peft: true\ndataset_kwargs: '{\"add_special_tokens\": true}'",
+         "run.yaml:5: 'dataset_kwargs'"},
+    };
+    (void)state;
+    check_lines(cases, AF_LEN(cases));
+    check_refusals(bad, AF_LEN(bad));
+}
+
+/* Keys of `accelerate launch`, which TRL hands on, and of Megatron: where, not what is learnt. */
+static void test_keys_of_launchers(void **state)
+{
+    static const char *const cases[][2] = {
+        {TRL "use_peft: false\nnum_processes: 4\naccelerate_config: zero2\nmixed_precision: fp16\n"
+             "num_machines: 2\nmachine_rank: 0\nmain_process_port: 29500",
+         "adapter: full\n"},
+        {"model_name_or_path: m\ndatasets: [{path: d}]\nfinetuning_type: full\n"
+         "tensor_model_parallel_size: 2\npipeline_model_parallel_size: 2\nsequence_parallel: true\n"
+         "expert_model_parallel_size: 2\nbias_activation_fusion: true\nuse_mca: true\n"
+         "overlap_grad_reduce: true\nmoe_token_dispatcher_type: alltoall\nmoe_grouped_gemm: true",
+         "adapter: full\n"},
+    };
+    (void)state;
+    check_lines(cases, AF_LEN(cases));
+}
+
+/* One key of TRL is enough to have its defaults. */
+static void test_files_with_few_keys(void **state)
+{
+    static const char *const keys[] = {"max_length: 64",
+                                       "lr_scheduler_type: linear",
+                                       "dtype: bfloat16",
+                                       "attn_implementation: sdpa",
+                                       "assistant_only_loss: true",
+                                       "dataset_num_proc: 4",
+                                       "per_device_eval_batch_size: 4"};
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(keys); i++) {
+        af_run_config r = {0};
+        af_error err = {0};
+        char text[300];
+        snprintf(text, sizeof text, TRL "%s\n", keys[i]);
+        CHECK_OK(parse(&r, text, &err), err);
+        CHECK_MSG(r.dialect == AF_DIALECT_TRL && r.micro_batch_size == 8, "%s", keys[i]);
+        af_run_config_clear(&r);
+    }
+}
+
+static void test_older_and_rarer_keys(void **state)
+{
+#define AX "base_model: m\ndatasets: [{path: d}]\noutput_dir: out\n"
+    static const char *const cases[][2] = {
+        {AX "rl: dpo\nref_model: m", "rl: dpo\n"},
+        {AX "load_in_4bit: true\nadapter: qlora\n"
+            "bnb_config: {bnb_4bit_use_double_quant: true, bnb_4bit_quant_type: nf4}",
+         "adapter: qlora\n"},
+        {AX "eval_steps: 5000000000\ntest_datasets: [{path: t}]\nsave_steps: 5000000000",
+         "rl: none\n"},
+        {"model: m\ntuner_type: lora\ndataset: a.jsonl\nvera_rank: 256\nuse_chat_template: true\n"
+         "stop_words: []\nload_args: true\nmax_epochs:",
+         "adapter: lora\n"},
+    };
+    static const char *const bad[][2] = {
+        {AX "rl: dpo\nref_model: other", "'ref_model' with 'other' is not supported"},
+        {AX "bnb_config: {bnb_4bit_quant_type: fp4}", "'bnb_config' is not supported"},
+        {"model: m\ntuner_type: lora\ndataset: a.jsonl\nuse_chat_template: false",
+         "'use_chat_template' with 'false' is not supported"},
+        {"model: m\ntuner_type: lora\ndataset: a.jsonl\nmax_epochs: 2",
+         "'max_epochs' with '2' is not supported"},
+    };
+    (void)state;
+    check_lines(cases, AF_LEN(cases));
+    check_refusals(bad, AF_LEN(bad));
+}
+
+int main(void)
+{
+    af_log_mute(true);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_maps_as_text),
+        cmocka_unit_test(test_keys_of_launchers),
+        cmocka_unit_test(test_files_with_few_keys),
+        cmocka_unit_test(test_older_and_rarer_keys),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
