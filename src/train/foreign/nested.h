@@ -1,4 +1,4 @@
-/* nested.h - for run files whose keys are in maps: torchtune's, Oumi's. */
+/* nested.h - for run files whose keys are in maps: torchtune's, Oumi's, LitGPT's. */
 #ifndef AF_NESTED_H
 #define AF_NESTED_H
 
@@ -13,6 +13,11 @@ AF_CHECKED af_status af_nested_put(af_translation *t, const char *key, int line,
  */
 AF_CHECKED af_status af_nested_check(const af_translation *t, const char *section,
                                      const af_yaml *map, const char *known);
+
+/* torch_optim.c: an optimizer by the name of its class; `args` (lr, betas, ...) may be NULL. */
+bool af_torch_optim_knows(const char *name);
+AF_CHECKED af_status af_torch_optim_put(af_translation *t, const char *name, const af_yaml *args,
+                                        int line, bool torchao);
 
 enum { AF_NESTED_KEYS = 16 };
 /* An empty map with room for so many keys, or NULL; its keys. */

@@ -173,55 +173,16 @@ static af_status put_teacher(af_translation *t, const af_yaml *n, int line)
 
 static af_status put_optimizer(af_translation *t, const af_yaml *n, int line)
 {
-    static const struct {
-        const char *name, *ours, *decay; /* where the file says nothing */
-    } kinds[] = {{"AdamW", "adamw", "0.01"},
-                 {"PagedAdamW", "adamw", "0.01"},
-                 {"AdamW32bit", "adamw", "0.01"},
-                 {"PagedAdamW32bit", "adamw", "0.01"},
-                 {"AdamW8bit", "adamw_8bit", "0.01"},
-                 {"PagedAdamW8bit", "adamw_8bit", "0.01"},
-                 {"AdamW4bit", "adamw_4bit", "0.01"},
-                 {"Adam", "adam", "0"},
-                 {"NAdam", "nadam", "0"},
-                 {"RAdam", "radam", "0"},
-                 {"SGD", "sgd", "0"},
-                 {"Lion", "lion", "0"}};
-    static const char *const keys[][2] = {{"lr", "learning_rate"},
-                                          {"weight_decay", "weight_decay"},
-                                          {"eps", "adam_epsilon"},
-                                          {"momentum", "sgd_momentum"}};
-    const af_yaml *betas = af_nested_given(n, "betas"), *path = af_yaml_get(n, "_component_");
+    const af_yaml *path = af_yaml_get(n, "_component_");
+    const char *name = af_torchtune_component(n);
     const bool torchao =
         path && path->kind == AF_YAML_SCALAR && strncmp(path->text, "torchao.", 8) == 0;
-    af_status st = AF_OK;
-    size_t k = 0;
-    while (k < AF_LEN(kinds) && !is(kinds[k].name, af_torchtune_component(n)))
-        k++;
-    if (k == AF_LEN(kinds))
+    if (!af_torch_optim_knows(name))
         return refuse(t, "optimizer", n, "see 'optimizer'");
-    AF_TRY(
+    const af_status st =
         af_nested_check(t, "optimizer", n,
-                        " _component_ lr weight_decay betas eps momentum fused foreach is_paged "));
-    AF_TRY(af_nested_put(t, "optimizer", line,
-                         torchao && is(kinds[k].ours, "adamw_8bit") ? "adamw_torch_8bit"
-                                                                    : kinds[k].ours));
-    if (!af_nested_given(n, "weight_decay"))
-        AF_TRY(af_nested_put(t, "weight_decay", line, kinds[k].decay));
-    for (size_t i = 0; i < AF_LEN(keys); i++) {
-        const af_yaml *v = af_nested_given(n, keys[i][0]);
-        if (v)
-            AF_TRY(af_translate_put(t, keys[i][1], v->line, v));
-    }
-    if (betas && (betas->kind != AF_YAML_LIST || betas->count != 2))
-        return af_fail(t->err, AF_EUSAGE, "%s:%d: betas must be a list of two numbers", t->name,
-                       betas->line);
-    if (betas) {
-        AF_TRY(af_translate_put(t, "adam_beta1", betas->line, betas->item[0]));
-        AF_TRY(af_translate_put(t, "adam_beta2", betas->line, betas->item[1]));
-    }
-done:
-    return st;
+                        " _component_ lr weight_decay betas eps momentum fused foreach is_paged ");
+    return st == AF_OK ? af_torch_optim_put(t, name, n, line, torchao) : st;
 }
 
 static af_status put_schedule(af_translation *t, const af_yaml *n, int line)

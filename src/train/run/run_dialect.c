@@ -57,6 +57,8 @@ af_dialect af_dialect_of(const af_yaml *root)
         return AF_DIALECT_TORCHTUNE;
     if (root->kind == AF_YAML_MAP && af_oumi_is_file(root))
         return AF_DIALECT_OUMI;
+    if (root->kind == AF_YAML_MAP && af_litgpt_is_file(root))
+        return AF_DIALECT_LITGPT;
     if (root->kind != AF_YAML_MAP || af_yaml_get(root, "base_model"))
         return AF_DIALECT_NONE;
     if (af_yaml_get(root, "model"))
@@ -128,6 +130,7 @@ const char *af_dialect_name(af_dialect d)
         [AF_DIALECT_AUTOTRAIN] = "AutoTrain",
         [AF_DIALECT_TORCHTUNE] = "torchtune",
         [AF_DIALECT_OUMI] = "Oumi",
+        [AF_DIALECT_LITGPT] = "LitGPT",
     };
     return names[d];
 }
@@ -208,6 +211,16 @@ static const char *const oumi_presets[][2] = {
     {"output_dir", "output"},
 };
 
+/* Of LitGPT 0.5: its scripts finetune_lora and finetune_full, and torch's AdamW. */
+static const char *const litgpt_presets[][2] = {
+    {"lora_r", "8"},           {"lora_alpha", "16"},       {"lora_dropout", "0.05"},
+    {"num_epochs", "5"},       {"micro_batch_size", "1"},  {"sequence_len", "16777216"},
+    {"learning_rate", "1e-3"}, {"weight_decay", "0.01"},   {"weight_decay_on", "all"},
+    {"warmup_steps", "100"},   {"lr_scheduler", "cosine"}, {"max_grad_norm", "0"},
+    {"save_steps", "1000"},    {"logging_steps", "1"},     {"seed", "1337"},
+    {"output_dir", "out"},
+};
+
 static const char *preset_in(const char *const (*list)[2], size_t n, int i, const char **value)
 {
     *value = (size_t)i < n ? list[i][1] : NULL;
@@ -224,6 +237,8 @@ const char *af_dialect_default(af_dialect d, int i, const char **value)
         return preset_in(torchtune_presets, AF_LEN(torchtune_presets), i, value);
     if (d == AF_DIALECT_OUMI)
         return preset_in(oumi_presets, AF_LEN(oumi_presets), i, value);
+    if (d == AF_DIALECT_LITGPT)
+        return preset_in(litgpt_presets, AF_LEN(litgpt_presets), i, value);
     if (i < 0 || i >= (int)AF_LEN(presets))
         return NULL;
     *value = d == AF_DIALECT_LLAMA_FACTORY      ? presets[i].factory
@@ -406,6 +421,8 @@ af_status af_run_dialect_finish(af_run_config *r, af_error *err)
         finish_swift(r);
     if (r->dialect == AF_DIALECT_AUTOTRAIN)
         finish_autotrain(r);
+    if (r->dialect == AF_DIALECT_LITGPT && r->accumulation > 1) /* the rows of all ranks */
+        r->accumulation = AF_MAX(r->accumulation / ranks_of_run(), 1);
     if (r->dialect == AF_DIALECT_UNSLOTH && af_method_trains_base(r) &&
         !af_run_key_is_set(r, "load_in_4bit"))
         r->load_in_4bit = AF_TRI_AUTO;

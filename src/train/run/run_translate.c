@@ -558,10 +558,12 @@ af_status af_run_translate(af_yaml **out, const af_yaml *root, af_run_config *ru
     af_translation t = {.root = root, .mem = mem, .name = name, .run = run, .err = err};
     const bool torchtune = run->dialect == AF_DIALECT_TORCHTUNE && af_torchtune_is_file(root);
     const bool oumi = run->dialect == AF_DIALECT_OUMI && af_oumi_is_file(root);
+    const bool litgpt = run->dialect == AF_DIALECT_LITGPT && af_litgpt_is_file(root);
     af_status st = af_json_maps_open(&t.root, &t);
     if (st == AF_OK)
         st = torchtune ? af_torchtune_join(&t.root, &t)
              : oumi    ? af_oumi_join(&t.root, &t)
+             : litgpt  ? af_litgpt_join(&t.root, &t)
                        : check_form(root, name, err);
     if (st == AF_OK && (run->dialect == AF_DIALECT_UNSLOTH || run->dialect == AF_DIALECT_AUTOTRAIN))
         st = af_sections_join(&t.root, &t);

@@ -16,6 +16,7 @@ typedef enum af_dialect {
     AF_DIALECT_AUTOTRAIN,
     AF_DIALECT_TORCHTUNE,
     AF_DIALECT_OUMI,
+    AF_DIALECT_LITGPT,
 } af_dialect;
 
 /* Whose file this map of keys is. */
@@ -23,9 +24,11 @@ af_dialect af_dialect_of(const af_yaml *root);
 /* run_sections.c: whether it has the sections of Unsloth; whether it is a file of AutoTrain. */
 bool af_unsloth_has_sections(const af_yaml *root);
 bool af_autotrain_is_file(const af_yaml *root);
-/* run_torchtune.c, run_oumi.c: whether its keys are components of torchtune, sections of Oumi. */
+/* run_torchtune.c, run_oumi.c, run_litgpt.c: whether its keys are components of torchtune, sections
+ * of Oumi or LitGPT. */
 bool af_torchtune_is_file(const af_yaml *root);
 bool af_oumi_is_file(const af_yaml *root);
+bool af_litgpt_is_file(const af_yaml *root);
 /* LLaMA-Factory's switches of an optimizer, which count whatever `optim` says; NULL is none. And
  * whether one is on. */
 bool af_chooses_optimizer(const char *key);
