@@ -10,6 +10,7 @@ static af_status parse(af_run_config *r, const char *text, af_error *err)
     return af_run_config_parse(r, text, strlen(text), "run.yaml", NULL, 0, err);
 }
 
+#define AX  "base_model: m\ndatasets: [{path: d}]\noutput_dir: out\n"
 #define TRL "model_name_or_path: m\ndatasets: [{path: d}]\noutput_dir: out\n"
 
 /* A line of the effective file for each text. */
@@ -107,9 +108,11 @@ static void test_files_with_few_keys(void **state)
 
 static void test_older_and_rarer_keys(void **state)
 {
-#define AX "base_model: m\ndatasets: [{path: d}]\noutput_dir: out\n"
     static const char *const cases[][2] = {
         {AX "rl: dpo\nref_model: m", "rl: dpo\n"},
+        {AX "adapter: lora\nload_in_8bit: true\nbnb_8bit_compute_dtype: float16\nuse_bnb: true\n"
+            "peft_type: LORA\nllm_int8_enable_fp32_cpu_offload: true\nllm_int8_threshold: 6.0",
+         "load_in_8bit: true\n"},
         {AX "load_in_4bit: true\nadapter: qlora\n"
             "bnb_config: {bnb_4bit_use_double_quant: true, bnb_4bit_quant_type: nf4}",
          "adapter: qlora\n"},
@@ -121,11 +124,32 @@ static void test_older_and_rarer_keys(void **state)
     };
     static const char *const bad[][2] = {
         {AX "rl: dpo\nref_model: other", "'ref_model' with 'other' is not supported"},
+        {AX "llm_int8_skip_modules: [lm_head]", "'llm_int8_skip_modules' is not supported"},
         {AX "bnb_config: {bnb_4bit_quant_type: fp4}", "'bnb_config' is not supported"},
         {"model: m\ntuner_type: lora\ndataset: a.jsonl\nuse_chat_template: false",
          "'use_chat_template' with 'false' is not supported"},
         {"model: m\ntuner_type: lora\ndataset: a.jsonl\nmax_epochs: 2",
          "'max_epochs' with '2' is not supported"},
+    };
+    (void)state;
+    check_lines(cases, AF_LEN(cases));
+    check_refusals(bad, AF_LEN(bad));
+}
+
+/* Files that were put together from others. */
+static void test_keys_that_are_there_twice(void **state)
+{
+    static const char *const cases[][2] = {
+        {AX "adapter: lora\nlora_target_modules:\nlora_target_modules: [q_proj]",
+         "lora_target_modules: [\"q_proj\"]\n"},
+        {AX "adapter: lora\nlora_dropout: 0.5\nlora_r: 4\nlora_dropout:", "lora_dropout: 0\n"},
+        {AX "seed: 3\nseed: 3", "seed: 3\n"},
+        {AX "adapter: lora\nlora_fan_in_fan_out: false\nlora_fan_in_fan_out: ~", "lora_r: 16\n"},
+    };
+    static const char *const bad[][2] = {
+        {AX "seed: 3\nseed:\nseed: 4\nseed: 5",
+         "run.yaml:7: duplicate key 'seed', first in line 6"},
+        {AX "tokens: [a]\ntokens: [b]", "run.yaml:5: duplicate key 'tokens', first in line 4"},
     };
     (void)state;
     check_lines(cases, AF_LEN(cases));
@@ -140,6 +164,7 @@ int main(void)
         cmocka_unit_test(test_keys_of_launchers),
         cmocka_unit_test(test_files_with_few_keys),
         cmocka_unit_test(test_older_and_rarer_keys),
+        cmocka_unit_test(test_keys_that_are_there_twice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

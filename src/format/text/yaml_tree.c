@@ -1,6 +1,8 @@
 /* yaml_tree.c - libyaml's document as our tree. */
 #include "format/text/yaml_tree.h"
 
+#include "base/log.h"
+
 #include <errno.h>
 #include <math.h>
 #include <strings.h>
@@ -60,20 +62,36 @@ static af_status build_key(yaml_builder *b, af_yaml *n, int i, const yaml_node_t
     return n->key[i] ? AF_OK : no_memory(b);
 }
 
-/* A key that is there again with the same scalar is left out; with anything else it is an error. */
+static bool same(const af_yaml *a, const af_yaml *b)
+{
+    return a->kind == AF_YAML_SCALAR && b->kind == AF_YAML_SCALAR && a->quoted == b->quoted &&
+           strcmp(a->text, b->text) == 0;
+}
+
+/* A key that is there again with the same scalar is left out. Where one of the two is empty, as in
+ * files that were put together from others, the last one counts, as in Python. Two values are an
+ * error. */
 static af_status keep(yaml_builder *b, af_yaml *n)
 {
     const int i = n->count++;
-    const af_yaml *new = n->item[i];
     for (int j = 0; j < i; j++) {
-        const af_yaml *old = n->item[j];
+        const bool empty = af_yaml_is_null(n->item[i]), was_empty = af_yaml_is_null(n->item[j]);
         if (strcmp(n->key[j], n->key[i]) != 0)
             continue;
-        if (old->kind != AF_YAML_SCALAR || new->kind != AF_YAML_SCALAR ||
-            old->quoted != new->quoted || strcmp(old->text, new->text) != 0)
+        if (!empty && !was_empty && !same(n->item[j], n->item[i]))
             return af_fail(b->err, AF_EFORMAT, "%s:%d: duplicate key '%s', first in line %d",
                            b->name, n->key_line[i], n->key[i], n->key_line[j]);
+        bool on = true;
+        if (empty && !was_empty && (!af_yaml_bool(n->item[j], &on) || on))
+            af_log_write(AF_LOG_WARN,
+                         "%s:%d: '%s' is empty here, and its value in line %d does not count",
+                         b->name, n->key_line[i], n->key[i], n->key_line[j]);
+        if (empty || was_empty) {
+            n->item[j] = n->item[i];
+            n->key_line[j] = n->key_line[i];
+        }
         n->count = i;
+        break;
     }
     return AF_OK;
 }

@@ -1,7 +1,8 @@
 /* yaml_tree.h - a YAML document as a tree whose every node knows its line. Parsing is libyaml's.
  *
  * Bounded: depth, nodes, bytes. Aliases are expanded within those bounds, and so are merge keys
- * ("<<"); a duplicate key is an error, unless both have the same scalar. */
+ * ("<<"); of a duplicate key the last one counts where one of the two is empty; it is an
+ * error otherwise, unless both have the same scalar. */
 #ifndef AF_YAML_TREE_H
 #define AF_YAML_TREE_H
 

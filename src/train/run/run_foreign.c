@@ -162,7 +162,11 @@ static const foreign_group groups[] = {
      "tokenizer_padding_side padding_side "
      "use_modelscope use_openmind use_hf lora_bf16_mode visual_inputs"},
     {IDLE, "a base is read as it is stored; for computing, see 'bf16'",
-     "torch_dtype dtype bnb_4bit_compute_dtype bnb_4bit_quant_storage compute_dtype"},
+     "torch_dtype dtype bnb_4bit_compute_dtype bnb_4bit_quant_storage compute_dtype "
+     "bnb_8bit_compute_dtype llm_int8_enable_fp32_cpu_offload llm_int8_has_fp16_weight"},
+    {IDLE, "see 'load_in_4bit' and 'load_in_8bit'", "use_bnb"},
+    {EXACT, "every linear layer of an 8-bit base but the head is quantised: see 'load_in_8bit'",
+     "llm_int8_skip_modules llm_int8_threshold"},
     {IDLE, "the model is text only",
      "image_* video_* audio_* use_audio_in_video crop_to_patches media_dir freeze_vision_tower "
      "freeze_multi_modal_projector freeze_mm_modules processor_kwargs finetune_vision_layers "
@@ -213,6 +217,7 @@ static const foreign_group groups[] = {
     {EXACT, "give each entry of 'datasets' its 'split'", "split"},
     {EXACT, "layers are found by their numbers: see 'lora_layers_to_transform'",
      "peft_layers_pattern layers_pattern"},
+    {EXACT, "see 'adapter'", "peft_type"},
     {EXACT, "see 'lora_target_modules'",
      "finetune_language_layers finetune_attention_modules finetune_mlp_modules"},
     {EXACT, "biases of the base are not trained next to an adapter: see 'lora_bias'", "bias"},
@@ -346,6 +351,8 @@ static const struct {
     {"use_bnb_nested_quant", "true"},
     {"bnb_config_kwargs",
      "bnb_4bit_use_double_quant=true bnb_4bit_quant_type=nf4 llm_int8_has_fp16_weight=false"},
+    {"llm_int8_threshold", "6 6.0"},
+    {"peft_type", "LORA lora"},
     {"bnb_config",
      "load_in_4bit=true bnb_4bit_use_double_quant=true bnb_4bit_quant_type=nf4 "
      "bnb_4bit_compute_dtype=bfloat16 bnb_4bit_compute_dtype=float16"},
