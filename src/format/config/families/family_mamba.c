@@ -168,7 +168,6 @@ static void selective(af_config_source *s, af_hf_config *c, int64_t states, cons
     k->step_rank = (af_config_width(c) + 15) / 16;
     if (!json_is_string(given) || strcmp(json_string_value(given), "auto") != 0)
         k->step_rank = af_config_size(s, rank, k->step_rank, 1, AF_CONFIG_WIDTH_MAX);
-    k->heads = k->inner; /* states are [heads][key_dim] */
     k->key_dim = states;
     k->head_dim = k->key_heads = 1;
     c->padding_row = -1;
@@ -181,6 +180,9 @@ static void read_mamba1(af_config_source *s, af_hf_config *c)
     af_state_keys *k = &c->state;
     selective(s, c, af_config_size(s, "state_size", 16, 1, AF_STATE_DIM_MAX), "expand",
               "time_step_rank");
+    /* as transformers has it, falcon-mamba-7b with an expand of 16 and 8192 for 4096, too */
+    k->inner = af_config_size(s, "intermediate_size", k->inner, 1, 64 * AF_CONFIG_WIDTH_MAX);
+    k->heads = k->inner; /* states are [heads][key_dim] */
     k->conv_kernel = af_config_size(s, "conv_kernel", 4, 1, AF_STATE_KERNEL_MAX);
     k->conv_bias = af_config_bool(s, "use_conv_bias", true);
     k->proj_bias = k->out_bias = af_config_bool(s, "use_bias", false);
@@ -211,6 +213,7 @@ static void read_jamba(af_config_source *s, af_hf_config *c)
     selective(s, c, af_config_size(s, "mamba_d_state", 16, 1, AF_STATE_DIM_MAX), "mamba_expand",
               "mamba_dt_rank");
     c->padding_row = pad;
+    k->heads = k->inner;
     k->conv_kernel = af_config_size(s, "mamba_d_conv", 4, 1, AF_STATE_KERNEL_MAX);
     k->conv_bias = af_config_bool(s, "mamba_conv_bias", true);
     k->proj_bias = k->out_bias = af_config_bool(s, "mamba_proj_bias", false);
