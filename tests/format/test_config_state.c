@@ -105,8 +105,9 @@ static void test_defaults(void **state)
     assert_int_equal(c.state.step_rank, 3); /* 40 / 16, upwards */
     assert_int_equal(c.state.inner, 80);
     af_hf_config_clear(&c);
-    parse(&c, "{\"model_type\":\"falcon_mamba\",\"vocab_size\":512,\"hidden_size\":40,\"expand\":16,"
-              "\"intermediate_size\":80,\"num_hidden_layers\":2}");
+    parse(&c,
+          "{\"model_type\":\"falcon_mamba\",\"vocab_size\":512,\"hidden_size\":40,\"expand\":16,"
+          "\"intermediate_size\":80,\"num_hidden_layers\":2}");
     assert_int_equal(c.state.inner, 80); /* expand times hidden_size only where it is not said */
     assert_int_equal(c.state.heads, 80);
     af_hf_config_clear(&c);
