@@ -193,6 +193,59 @@ static void test_continued_adapters_are_checked(void **state)
     }
 }
 
+/* The adapter of oft-continued with another config. */
+static void write_changed(const char *from, const char *to)
+{
+    char path[700], *text;
+    uint64_t size;
+    af_error err = {0};
+    af_buf b = {0};
+    snprintf(path, sizeof path, "%s/changed", dir);
+    CHECK_OK(af_dir_make(path, &err), err);
+    snprintf(path, sizeof path, "%s/runs/qwen2/oft-continued/initial_adapter/adapter_config.json",
+             golden_dir());
+    CHECK_OK(af_file_read(&text, &size, path, 1 << 20, &err), err);
+    const char *at = strstr(text, from);
+    CHECK_MSG(at, "no %s", from);
+    af_buf_printf(&b, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    snprintf(path, sizeof path, "%s/changed/adapter_config.json", dir);
+    CHECK_OK(af_file_write(path, b.data, b.len, &err), err);
+    af_buf_clear(&b);
+    free(text);
+    snprintf(path, sizeof path,
+             "%s/runs/qwen2/oft-continued/initial_adapter/adapter_model.safetensors", golden_dir());
+    CHECK_OK(af_file_read(&text, &size, path, 1 << 20, &err), err);
+    snprintf(path, sizeof path, "%s/changed/adapter_model.safetensors", dir);
+    CHECK_OK(af_file_write(path, text, size, &err), err);
+    free(text);
+}
+
+static void test_configs_are_checked(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *from, *to, *must;
+    } cases[] = {
+        {"\"oft_block_size\": 8", "\"oft_block_size\": 16", "config says 4 of 16"},
+        {"\"block_share\": false", "\"block_share\": true", "config says 1 of 8"},
+        {"\"oft_block_size\": 8", "\"oft_block_size\": 0", "no oft_block_size, and no r"},
+        {"\"oft_block_size\": 8", "\"oft_block_size\": -1", "oft_block_size is not a number"},
+        {"\"coft\": false", "\"coft\": true", "an OFT adapter of coft cannot be trained here"},
+        {"\"coft\": false", "\"coft\": 0", "coft is not true or false"},
+        {"\"0.21.2\"", "\"0.17.1\"", "an OFT adapter of a PEFT before 0.18 cannot be"},
+        {"\"0.21.2\"", "null", "an OFT adapter of a PEFT before 0.18 cannot be"},
+        {"\"OFT\"", "\"IA3\"", "is an adapter of type IA3, which is not possible here"},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char lines[400];
+        af_error err = {0};
+        write_changed(cases[i].from, cases[i].to);
+        snprintf(lines, sizeof lines, "adapter: oft\nlora_model_dir: %s/changed\n", dir);
+        CHECK_MSG(train(lines, &err) != AF_OK, "accepted: %s", cases[i].to);
+        CHECK_MSG(strstr(err.msg, cases[i].must), "%s\nnot: %s", err.msg, cases[i].must);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -202,6 +255,7 @@ int main(void)
         cmocka_unit_test(test_a_run_resumes),
         cmocka_unit_test(test_what_the_keys_refuse),
         cmocka_unit_test(test_continued_adapters_are_checked),
+        cmocka_unit_test(test_configs_are_checked),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
