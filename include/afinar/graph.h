@@ -451,7 +451,10 @@ typedef enum af_optimizer_kind {
     AF_OPTIMIZER_STABLE_ADAMW, /* Wortsman et al. 2023, as the package optimi has it */
     AF_OPTIMIZER_FREE_ADAMW,   /* schedule-free (Defazio et al. 2024): see af_graph_average */
     AF_OPTIMIZER_FREE_RADAM,
-    AF_OPTIMIZER_FREE_SGD, /* momentum: of the average, 0 = 0.9 */
+    AF_OPTIMIZER_FREE_SGD,  /* momentum: of the average, 0 = 0.9 */
+    AF_OPTIMIZER_LION_8BIT, /* moments as ADAMW_8BIT has them */
+    AF_OPTIMIZER_RMSPROP_8BIT,
+    AF_OPTIMIZER_ADEMAMIX_8BIT,
 } af_optimizer_kind;
 
 /* How an updated value becomes a bf16 parameter; f32 parameters do not care. */
@@ -473,10 +476,9 @@ typedef struct af_optimizer_opts {
     bool uncorrected;     /* moments are not divided by 1 - beta^step */
     bool bf16;            /* muon: iterate in bf16 on a GPU, not in f32 */
     double lr_decay;      /* ADAGRAD: the rate of step t is divided by 1 + (t - 1) times this */
-    /* FREE_*: rates grow over so many steps (not FREE_RADAM's); step t has the weight
-     * t^count_power * (largest rate so far)^lr_power in the average (the authors: 0 and 2) */
-    double warmup_steps, count_power, lr_power;
-    double slow_beta, slow_share; /* ADEMAMIX: of the slow moment; 0 = 0.9999 and 5 */
+    /* FREE_*: rates grow over so many steps; step t weighs t^count_power * (top rate)^lr_power */
+    double warmup_steps, count_power, lr_power; /* the authors' powers: 0 and 2 */
+    double slow_beta, slow_share;               /* ADEMAMIX: of the slow moment; 0 = 0.9999 and 5 */
 } af_optimizer_opts;
 /* FREE_*: the average of what was learnt takes the place of the parameters (on), or what gradients
  * are taken at comes back, bit by bit (off). Evaluate and write it; do not train on while it is on.

@@ -91,6 +91,10 @@ static void case_muon_bf16(rec *r)
 static void case_lion(rec *r) { optimize(r, AF_OPTIMIZER_LION); }
 static void case_adafactor(rec *r) { optimize(r, AF_OPTIMIZER_ADAFACTOR); }
 static void case_adafactor_wide(rec *r) { optimize_matrix(r, AF_OPTIMIZER_ADAFACTOR, 1100, 132); }
+/* Blocks of 256 and one that is cut short. */
+static void case_lion_8bit(rec *r) { optimize_matrix(r, AF_OPTIMIZER_LION_8BIT, 41, 129); }
+static void case_rmsprop_8bit(rec *r) { optimize_matrix(r, AF_OPTIMIZER_RMSPROP_8BIT, 41, 129); }
+static void case_ademamix_8bit(rec *r) { optimize_matrix(r, AF_OPTIMIZER_ADEMAMIX_8BIT, 41, 129); }
 /* Parameters in bf16; the sums of gradients are f32. */
 static void optimize_bf16(rec *r, af_optimizer_kind kind, af_rounding rounding)
 {

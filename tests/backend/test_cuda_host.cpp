@@ -85,6 +85,8 @@ int main()
         for (int first = 0; first < 2; first++)
             free_case(kind, first);
     free_weight_case();
+    for (int kind = 0; kind < 3; kind++)
+        states_8bit_case(kind);
     stable_adamw_case(false);
     stable_adamw_case(true);
     printf("%d failed\n", failures);

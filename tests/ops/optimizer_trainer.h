@@ -10,12 +10,12 @@
 enum { STEPS = 10, A = 3 * 17, B = 65, ALL = A + B };
 
 /* The same numbers as in the script that made the golden files. */
-static float formula(int64_t i, int64_t k, int64_t step)
+static inline float formula(int64_t i, int64_t k, int64_t step)
 {
     return (float)((double)((i * 7919 + step * 104729 + k * 15485863) % 2001 - 1000) / 1000.0);
 }
 
-static void *load(const char *name, size_t bytes)
+static inline void *load(const char *name, size_t bytes)
 {
     char path[4096];
     snprintf(path, sizeof path, "%s/ops/%s", golden_dir(), name);
@@ -28,21 +28,21 @@ static void *load(const char *name, size_t bytes)
     return data;
 }
 
-static void open_graph(af_graph **g, af_device **d, int threads)
+static inline void open_graph(af_graph **g, af_device **d, int threads)
 {
     af_error err = {0};
     CHECK_OK(af_graph_new(g, &err), err);
     CHECK_OK(af_cpu_open(d, threads, &err), err);
 }
 
-static void close_graph(af_graph *g, af_device *d)
+static inline void close_graph(af_graph *g, af_device *d)
 {
     af_graph_free(g);
     af_device_close(d);
 }
 
 /* Ready to train with a rate of 0.01. */
-static void learn(af_graph *g, af_device *d, af_tensor *loss, const af_optimizer_opts *o)
+static inline void learn(af_graph *g, af_device *d, af_tensor *loss, const af_optimizer_opts *o)
 {
     af_error err = {0};
     af_graph_backward(g, loss);
@@ -51,7 +51,7 @@ static void learn(af_graph *g, af_device *d, af_tensor *loss, const af_optimizer
     af_graph_set_learning_rate(g, 0.01);
 }
 
-static void run_graph(af_graph *g, int what)
+static inline void run_graph(af_graph *g, int what)
 {
     af_error err = {0};
     CHECK_OK(af_graph_run(g, what, &err), err);
@@ -63,7 +63,7 @@ typedef struct trainer {
     af_tensor *p[2], *x[2];
 } trainer;
 
-static void open_trainer(trainer *t, af_dtype type, const af_optimizer_opts *o, bool groups)
+static inline void open_trainer(trainer *t, af_dtype type, const af_optimizer_opts *o, bool groups)
 {
     open_graph(&t->g, &t->d, 2);
     af_graph *g = t->g;
@@ -82,18 +82,18 @@ static void open_trainer(trainer *t, af_dtype type, const af_optimizer_opts *o, 
             af_st(t->p[k], i, formula(i, k, 0));
 }
 
-static void close_trainer(trainer *t) { close_graph(t->g, t->d); }
+static inline void close_trainer(trainer *t) { close_graph(t->g, t->d); }
 
-static void set_gradients(trainer *t, int64_t step, double factor)
+static inline void set_gradients(trainer *t, int64_t step, double factor)
 {
     for (int k = 0; k < 2; k++)
         for (int64_t i = 0; i < af_count(t->x[k]); i++)
             af_st(t->x[k], i, formula(i, k + 2, step) * factor);
 }
 
-static void run(trainer *t, int what) { run_graph(t->g, what); }
+static inline void run(trainer *t, int what) { run_graph(t->g, what); }
 
-static double value(const trainer *t, int i)
+static inline double value(const trainer *t, int i)
 {
     return i < A ? af_ld(t->p[0], i) : af_ld(t->p[1], i - A);
 }

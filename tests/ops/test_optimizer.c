@@ -40,6 +40,9 @@ static void test_trajectories_are_those_of_the_originals(void **state)
         {"lion.f32", {.kind = AF_OPTIMIZER_LION, .weight_decay = 0.1}, false},
         {"adafactor.f32", {.kind = AF_OPTIMIZER_ADAFACTOR}, false},
         {"rmsprop.f32", {.kind = AF_OPTIMIZER_RMSPROP, .weight_decay = 0.1}, false},
+        {"lion.f32", {.kind = AF_OPTIMIZER_LION_8BIT, .weight_decay = 0.1}, false}, /* small */
+        {"rmsprop.f32", {.kind = AF_OPTIMIZER_RMSPROP_8BIT, .weight_decay = 0.1}, false},
+        {"ademamix.f32", {.kind = AF_OPTIMIZER_ADEMAMIX_8BIT, .weight_decay = 0.1}, false},
         {"ademamix.f32", {.kind = AF_OPTIMIZER_ADEMAMIX, .weight_decay = 0.1}, false},
         {"rmsprop-alpha.f32",
          {.kind = AF_OPTIMIZER_RMSPROP, .beta2 = 0.9, .eps = 1e-3, .weight_decay = 0.1},
@@ -325,6 +328,7 @@ static void test_matrices_that_share_memory_are_matrices_of_their_own(void **sta
          {AF_OPTIMIZER_ADAMW_8BIT, 2, {{20, 250}, {30, 150}}}},
         {"f32 moments below 4096 elements only",
          {AF_OPTIMIZER_ADAMW_8BIT, 3, {{16, 576}, {16, 64}, {100, 43}}}},
+        {"Lion's, too", {AF_OPTIMIZER_LION_8BIT, 2, {{20, 250}, {30, 150}}}},
         {"the small one first", {AF_OPTIMIZER_ADAMW_8BIT, 2, {{16, 64}, {16, 576}}}},
     };
     enum { MOST = 20000 };

@@ -198,9 +198,15 @@ static void test_a_reduced_run_resumes(void **state)
 static void test_optimizers_resume(void **state)
 {
     (void)state;
-    static const char *const kinds[] = {
-        "adam_mini",    "adagrad\noptim_args: lr_decay=0.1",   "nadam", "radam", "adopt",
-        "stable_adamw", "schedule_free_adamw\noptim_args: r=1"};
+    static const char *const kinds[] = {"adam_mini",
+                                        "adagrad\noptim_args: lr_decay=0.1",
+                                        "nadam",
+                                        "radam",
+                                        "adopt",
+                                        "stable_adamw",
+                                        "schedule_free_adamw\noptim_args: r=1",
+                                        "lion_8bit",
+                                        "ademamix_8bit\noptim_args: beta3=0.99"};
     for (size_t i = 0; i < AF_LEN(kinds); i++) {
         char line[100];
         snprintf(line, sizeof line, "optimizer: %s\n", kinds[i]);

@@ -6,7 +6,7 @@ and CPOTrainer of TRL, its GKDTrainer without generated answers, and the Trainer
 Qwen2 of tests/golden in float32 on the CPU, 12 records in file order, 2 rows x 3 passes a step. Compared per step:
 loss, gradient norm, learning rate and the metrics that both log. Weights are not: a bias of keys has no gradient but
 rounding, by which AdamW divides; divergences of DPO raise such differences to a power, so that they run with SGD. A
-development tool: needs torch, transformers, trl, peft, datasets. One line per run with the largest difference,
+development tool: needs torch, transformers, trl, peft, datasets, and for optimizers bitsandbytes, torch-optimi, schedulefree. One line per run with the largest difference,
 relative to 1 or the value; exit status 1 when a run is outside."""
 import argparse
 import json
@@ -207,8 +207,13 @@ def sft_runs():
             "logging": same(logging_steps=2),
             "packing": ({"max_length": 64, **packed}, {"sequence_len": 64, **packed}),
             "share": ({"warmup_steps": 0.25}, {"warmup_ratio": 0.25})}
-    for name in ("adafactor", "lion_32bit", "sgd", "rmsprop", "ademamix"):
+    for name in ("adafactor", "lion_32bit", "sgd", "rmsprop", "ademamix", "adagrad", "stable_adamw", "schedule_free_adamw",
+                 "schedule_free_radam", "schedule_free_sgd"):
         runs[name] = same(optim=name, learning_rate=1e-4)
+    for name, args in (("sgd", "momentum=0.9,nesterov=True"), ("rmsprop", "alpha=0.9,eps=1e-4"),
+                       ("adagrad", "lr_decay=0.1,eps=1e-6"), ("ademamix", "beta1=0.8,beta3=0.99,alpha=2"),
+                       ("schedule_free_adamw", "r=1,weight_lr_power=1")):
+        runs[name + "-args"] = same(optim=name, optim_args=args, learning_rate=1e-4, warmup_steps=2)
     runs["restarts"] = scheduled("cosine_with_restarts", num_cycles=3)
     runs["floor"] = scheduled("cosine_with_min_lr", min_lr_rate=0.1)
     runs["ahead"] = scheduled("cosine_warmup_with_min_lr", min_lr_rate=0.1)

@@ -20,12 +20,12 @@ void af_optim_set_attr(af_node *n, const af_optimizer_opts *o, const af_tensor *
  * names of its states. The number of the next. */
 int af_optim_update_matrices(af_graph *g, const af_optimizer_opts *o, af_tensor *p, int number);
 
-/* state: momentum | m, v | m8, v8, m_scale, v_scale | m, v, slow | v, [m] | weight, z, [v] | row,
- * col; NULL where the op has none. rest: what rounding cut off bf16 parameters, or NULL. GRAD_NORM
- * has grads alone.
+/* state: momentum | m, v | m8, v8, m_scale, v_scale | m, v, slow | v, [m] | weight, z, [v] | codes,
+ * scales | row, col; NULL where the op has none. rest: what rounding cut off bf16 parameters, or
+ * NULL. GRAD_NORM has grads alone.
  */
 typedef struct af_optim_inputs {
-    af_tensor *params, *grads, *hyper, *stats, *state[4], *rest;
+    af_tensor *params, *grads, *hyper, *stats, *state[6], *rest;
 } af_optim_inputs;
 
 static inline af_optim_inputs af_optim_in(const af_node *n)

@@ -17,6 +17,7 @@
  *   lion      w -= lr wd w;  w -= lr sign(b1 m + (1-b1) g);  m = b2 m + (1-b2) g
  *   adafactor see adafactor_cpu.c
  *   adam_mini see adam_mini_cpu.c
+ *   lion, rmsprop, ademamix with 8-bit moments: see states_8bit_cpu.c
  *   free_adamw, free_radam, free_sgd: see schedule_free_cpu.c
  *   stable_adamw see stable_adamw_cpu.c
  * Parameters in bf16 (bf16_weights.h) are updated in f32 and rounded; their gradients and moments
@@ -47,11 +48,18 @@ typedef struct param_list {
     af_tensor *free_weight; /* output of FREE_WEIGHT */
 } param_list;
 
+/* 8-bit moments as bitsandbytes has them. */
+static bool is_bnb(const param_list *c)
+{
+    return c->o->kind == AF_OPTIMIZER_ADAMW_8BIT || c->o->kind >= AF_OPTIMIZER_LION_8BIT;
+}
+
 /* Elements that share a scale, or 0 where moments are f32. */
 static int64_t coded_block(const param_list *c)
 {
+    if (is_bnb(c))
+        return AF_ADAM_8BIT_BLOCK;
     switch (c->o->kind) {
-    case AF_OPTIMIZER_ADAMW_8BIT:
     case AF_OPTIMIZER_ADAMW_TORCH_8BIT:
         return AF_ADAM_8BIT_BLOCK;
     case AF_OPTIMIZER_ADAMW_4BIT:
@@ -63,10 +71,7 @@ static int64_t coded_block(const param_list *c)
 
 /* bitsandbytes fills the last block up, torchao codes whole blocks alone: the gap after them is not
  * theirs. */
-static bool fills_blocks(const param_list *c)
-{
-    return !coded_block(c) || c->o->kind == AF_OPTIMIZER_ADAMW_8BIT;
-}
+static bool fills_blocks(const param_list *c) { return !coded_block(c) || is_bnb(c); }
 
 /* Moments of so many elements stay f32. */
 static bool too_small(const param_list *c, int64_t count)
@@ -76,7 +81,7 @@ static bool too_small(const param_list *c, int64_t count)
 
 static bool keeps_whole(const param_list *c, const af_tensor *p)
 {
-    return c->o->kind == AF_OPTIMIZER_ADAMW_8BIT && p->whole_moments;
+    return is_bnb(c) && p->whole_moments;
 }
 
 /* Has nodes of its own (optimizer_matrix.c); the others share one node per group. */
@@ -96,7 +101,7 @@ static bool by_matrix(const param_list *c, const af_tensor *p)
  * each. */
 static bool all_small(const param_list *c, const af_tensor *p)
 {
-    const bool each = c->o->kind != AF_OPTIMIZER_ADAMW_8BIT;
+    const bool each = !is_bnb(c);
     bool small = p->parts ? !each : too_small(c, af_count(p));
     for (int i = 0; i < p->parts; i++) {
         const bool one = too_small(c, p->part[i][0] * p->part[i][1]);
@@ -320,6 +325,22 @@ static af_tensor *moment(af_graph *g, int group, const char *what, af_dtype t, i
                                                  .unit = per});
 }
 
+/* Codes and scales of STATES_8BIT. */
+static int add_coded(param_list *c, int group, int64_t a, int64_t b, af_tensor **in)
+{
+    static const char *const names[][2] = {
+        {"m8", "m_scale"}, {"v8", "v_scale"}, {"slow8", "slow_scale"}};
+    const af_optimizer_kind k = c->o->kind;
+    const int first = k == AF_OPTIMIZER_RMSPROP_8BIT,
+              count = k == AF_OPTIMIZER_ADEMAMIX_8BIT ? 3 : 1;
+    int n = 4;
+    for (int s = 0; s < 2 * count; s++)
+        in[n++] =
+            moment(c->g, group, names[first + s % count][s / count],
+                   s < count ? AF_DTYPE_U8 : AF_DTYPE_F32, a, b, s < count ? 1 : coded_block(c));
+    return n;
+}
+
 /* The states of one update node after its four common inputs; the number of inputs in all. */
 static int add_states(param_list *c, int group, af_op op, int64_t a, int64_t b, af_tensor **in)
 {
@@ -327,6 +348,8 @@ static int add_states(param_list *c, int group, af_op op, int64_t a, int64_t b, 
     const af_dtype t = state_type(c);
     const int64_t block = AF_MAX(coded_block(c), 1);
     int n = 4;
+    if (op == AF_OP_STATES_8BIT)
+        return add_coded(c, group, a, b, in);
     if (op == AF_OP_ADAM_8BIT || op == AF_OP_ADAM_4BIT) {
         const bool four = op == AF_OP_ADAM_4BIT;
         in[n++] = moment(g, group, four ? "m4" : "m8", AF_DTYPE_U8, a, b, four ? 2 : 1);
@@ -357,6 +380,15 @@ static int add_states(param_list *c, int group, af_op op, int64_t a, int64_t b, 
     return n;
 }
 
+/* Where moments are coded: what updates those that are not. */
+static af_op whole_op(af_optimizer_kind k)
+{
+    return k == AF_OPTIMIZER_LION_8BIT       ? AF_OP_LION
+           : k == AF_OPTIMIZER_RMSPROP_8BIT  ? AF_OP_RMSPROP
+           : k == AF_OPTIMIZER_ADEMAMIX_8BIT ? AF_OP_ADEMAMIX
+                                             : AF_OP_ADAM;
+}
+
 static void update_range(param_list *c, const unit *first, const unit *last, int group)
 {
     static const af_op op_of[] = {
@@ -379,9 +411,12 @@ static void update_range(param_list *c, const unit *first, const unit *last, int
         [AF_OPTIMIZER_FREE_ADAMW] = AF_OP_FREE,
         [AF_OPTIMIZER_FREE_RADAM] = AF_OP_FREE,
         [AF_OPTIMIZER_FREE_SGD] = AF_OP_FREE,
+        [AF_OPTIMIZER_LION_8BIT] = AF_OP_STATES_8BIT,
+        [AF_OPTIMIZER_RMSPROP_8BIT] = AF_OP_STATES_8BIT,
+        [AF_OPTIMIZER_ADEMAMIX_8BIT] = AF_OP_STATES_8BIT,
     };
     af_graph *g = c->g;
-    const af_op op = first->whole ? AF_OP_ADAM : op_of[c->o->kind];
+    const af_op op = first->whole ? whole_op(c->o->kind) : op_of[c->o->kind];
     int64_t a = first->from, b = last->to;
     af_tensor *in[AF_NODE_IN_MAX] = {NULL, NULL, g->hyper, g->stats};
     const int n_in = add_states(c, group, op, a, b, in);
@@ -512,8 +547,10 @@ static void record(param_list *c)
 /* What the caller left at 0. */
 static void set_usual(af_optimizer_opts *o)
 {
-    const bool lion = o->kind == AF_OPTIMIZER_LION, factor = o->kind == AF_OPTIMIZER_ADAFACTOR;
-    const bool muon = o->kind == AF_OPTIMIZER_MUON, rms = o->kind == AF_OPTIMIZER_RMSPROP;
+    const bool lion = o->kind == AF_OPTIMIZER_LION || o->kind == AF_OPTIMIZER_LION_8BIT,
+               factor = o->kind == AF_OPTIMIZER_ADAFACTOR;
+    const bool muon = o->kind == AF_OPTIMIZER_MUON,
+               rms = o->kind == AF_OPTIMIZER_RMSPROP || o->kind == AF_OPTIMIZER_RMSPROP_8BIT;
     const bool adopt = o->kind == AF_OPTIMIZER_ADOPT;
     o->beta1 = o->beta1 > 0 || factor ? o->beta1 : muon ? AF_MUON_BETA : 0.9;
     if (o->beta2 == 0) /* adafactor: the exponent of its decay, 1 - t^-0.8 */

@@ -2,7 +2,7 @@
 #include "ops/optim/optim_in.h"
 #include "tensor/dtype.h"
 
-enum { AF_OPTIMIZER_LAST = AF_OPTIMIZER_FREE_SGD };
+enum { AF_OPTIMIZER_LAST = AF_OPTIMIZER_ADEMAMIX_8BIT };
 
 bool af_optimizer_check(af_graph *g, const af_optimizer_opts *o)
 {

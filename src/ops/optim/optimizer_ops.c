@@ -25,6 +25,7 @@ const af_op_info af_op_stable_adamw = {
     .name = "stable_adamw", .flops = update_flops, .effect = true};
 const af_op_info af_op_free_weight = {.name = "free_weight", .effect = true};
 const af_op_info af_op_free = {.name = "free", .flops = update_flops, .effect = true};
+const af_op_info af_op_states_8bit = {.name = "states_8bit", .flops = update_flops, .effect = true};
 const af_op_info af_op_muon = {.name = "muon", .flops = muon_flops, .effect = true};
 const af_op_info af_op_lion = {.name = "lion", .flops = update_flops, .effect = true};
 const af_op_info af_op_adafactor = {.name = "adafactor", .flops = update_flops, .effect = true};

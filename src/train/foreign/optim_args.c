@@ -35,6 +35,15 @@ static const struct {
     {AF_OPTIMIZER_ADEMAMIX, "eps", 0, 1, "adam_epsilon"},
     {AF_OPTIMIZER_ADEMAMIX, "beta3", 1e-6, 1, NULL},
     {AF_OPTIMIZER_ADEMAMIX, "alpha", 1e-6, 1e6, NULL},
+    {AF_OPTIMIZER_RMSPROP_8BIT, "alpha", 1e-6, 1, NULL},
+    {AF_OPTIMIZER_RMSPROP_8BIT, "eps", 1e-30, 1, NULL},
+    {AF_OPTIMIZER_RMSPROP_8BIT, "momentum", 0, 0, NULL},
+    {AF_OPTIMIZER_RMSPROP_8BIT, "centered", 0, 0, NULL},
+    {AF_OPTIMIZER_ADEMAMIX_8BIT, "beta1", 0, 1, "adam_beta1"},
+    {AF_OPTIMIZER_ADEMAMIX_8BIT, "beta2", 0, 1, "adam_beta2"},
+    {AF_OPTIMIZER_ADEMAMIX_8BIT, "eps", 0, 1, "adam_epsilon"},
+    {AF_OPTIMIZER_ADEMAMIX_8BIT, "beta3", 1e-6, 1, NULL},
+    {AF_OPTIMIZER_ADEMAMIX_8BIT, "alpha", 1e-6, 1e6, NULL},
 };
 
 /* The next `name=value` at *at, without blanks; false at the end. */

@@ -378,6 +378,7 @@ const af_key af_keys[] = {
     {"optimizer", ENUM(optimizer), 0, 0, "adamw",
      "adamw, adamw_8bit, adamw_4bit, adam, adam_mini, ademamix, adopt, nadam, radam, adagrad, "
      "stable_adamw, schedule_free_adamw, schedule_free_radam, schedule_free_sgd, "
+     "lion_8bit, ademamix_8bit, rmsprop_8bit, "
      "muon, lion, adafactor, rmsprop, sgd",
      {"optim"}, 0},
     {"optim_args", STR(optim_args), 0, 0, NULL,

@@ -42,12 +42,22 @@ static bool is_sgd(const af_run_config *r)
 }
 static bool has_betas(const af_run_config *r)
 {
-    return !is_sgd(r) && r->optimizer != AF_OPTIMIZER_ADAFACTOR &&
-           r->optimizer != AF_OPTIMIZER_RMSPROP && r->optimizer != AF_OPTIMIZER_ADAGRAD;
+    switch (r->optimizer) {
+    case AF_OPTIMIZER_SGD:
+    case AF_OPTIMIZER_FREE_SGD:
+    case AF_OPTIMIZER_ADAFACTOR:
+    case AF_OPTIMIZER_RMSPROP:
+    case AF_OPTIMIZER_RMSPROP_8BIT:
+    case AF_OPTIMIZER_ADAGRAD:
+        return false;
+    default:
+        return true;
+    }
 }
 static bool has_epsilon(const af_run_config *r)
 {
-    return has_betas(r) && r->optimizer != AF_OPTIMIZER_LION;
+    return has_betas(r) && r->optimizer != AF_OPTIMIZER_LION &&
+           r->optimizer != AF_OPTIMIZER_LION_8BIT;
 }
 
 static bool is_adam(const af_run_config *r)

@@ -410,13 +410,8 @@ static const char *stage_loss(const af_yaml *root, const char *key, const af_yam
 static bool translate_state(af_translation *t, int i, af_status *st)
 {
     static const char *const names[][2] = {
-        {"lion_8bit", "lion"},
-        {"paged_lion_8bit", "lion"},
         {"flash_lion", "lion"},
-        {"ademamix_8bit", "ademamix"},
-        {"paged_ademamix_8bit", "ademamix"},
         {"flash_adam", "adam"},
-        {"rmsprop_bnb_8bit", "rmsprop"},
         {"flash_adamw", "adamw"},
         {"ao_adamw_fp8", "adamw"},
     };

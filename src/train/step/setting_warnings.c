@@ -40,6 +40,7 @@ static bool usual_rates(const af_run_config *r, double *low, double *high)
     case AF_OPTIMIZER_ADAMW_TORCH_8BIT:
     case AF_OPTIMIZER_ADAMW_4BIT:
     case AF_OPTIMIZER_ADEMAMIX:
+    case AF_OPTIMIZER_ADEMAMIX_8BIT:
     case AF_OPTIMIZER_ADAM_MINI:
     case AF_OPTIMIZER_NADAM:
     case AF_OPTIMIZER_RADAM:

@@ -135,11 +135,12 @@ static void record_optimizer(af_step_graph *s)
 {
     const af_run_config *run = s->run;
     /* their own moments: 0 = the usual */
-    const bool own = run->optimizer == AF_OPTIMIZER_ADAFACTOR ||
-                     run->optimizer == AF_OPTIMIZER_RMSPROP ||
-                     run->optimizer == AF_OPTIMIZER_ADAGRAD;
+    const bool own =
+        run->optimizer == AF_OPTIMIZER_ADAFACTOR || run->optimizer == AF_OPTIMIZER_RMSPROP ||
+        run->optimizer == AF_OPTIMIZER_RMSPROP_8BIT || run->optimizer == AF_OPTIMIZER_ADAGRAD;
     const bool muon = run->optimizer == AF_OPTIMIZER_MUON,
-               mixes = run->optimizer == AF_OPTIMIZER_ADEMAMIX;
+               mixes = run->optimizer == AF_OPTIMIZER_ADEMAMIX ||
+                       run->optimizer == AF_OPTIMIZER_ADEMAMIX_8BIT;
     const int levels = tree_levels(run);
     const bool each = run->order == AF_ORDER_ANY_RANKS; /* has gradients of its own */
     s->block = each ? 1 : run->accumulation >> levels;

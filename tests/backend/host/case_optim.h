@@ -207,6 +207,66 @@ static void coded_adam_case(bool four)
     }
 }
 
+/* Lion, RMSprop, AdEMAMix; the last block is cut short. */
+static void states_8bit_case(int kind)
+{
+    using namespace coded;
+    static const char *const names[] = {"lion_8bit", "rmsprop_8bit", "ademamix_8bit"};
+    const size_t n = 300, states = kind == 2 ? 3 : 1;
+    buffers b(n, true);
+    buf<u8> codes[3] = {buf<u8>(n), buf<u8>(n), buf<u8>(n)};
+    floats scale[3] = {floats(vec{0.5, 0.25}), floats(vec{0.03125, 0.0625}),
+                       floats(vec{0.125, 0.5})};
+    vec w = b.w.values(), s[3] = {vec(n), vec(n), vec(n)};
+    const auto map = [=](size_t k, int code) { return af_bnb_map(!(states == 3 && k == 1))[code]; };
+    for (size_t k = 0; k < states; k++)
+        for (size_t i = 0; i < n; i++) {
+            const u32 least = kind == 1 ? 128 : 0; /* squares are not below 0 */
+            codes[k].v[i] = (u8)(least + af_rng_below(3, k, i, 256 - least));
+            s[k][i] = map(k, codes[k].v[i]) * scale[k].v[i / 256];
+        }
+    for (size_t i = 0; i < n; i++) {
+        double g = b.g.v[i] * clip;
+        if (kind == 0) {
+            const double c = b1 * s[0][i] + (1 - b1) * g;
+            w[i] -= rate * (decay * w[i] + (c > 0) - (c < 0));
+            s[0][i] = b2 * s[0][i] + (1 - b2) * g;
+        } else if (kind == 1) {
+            g += decay * w[i];
+            s[0][i] = b2 * s[0][i] + (1 - b2) * g * g;
+            w[i] -= rate * g / (sqrt(s[0][i]) + eps);
+        } else {
+            s[0][i] = b1 * s[0][i] + (1 - b1) * g;
+            s[1][i] = b2 * s[1][i] + (1 - b2) * g * g;
+            s[2][i] = b3 * s[2][i] + (1 - b3) * g;
+            w[i] -= rate * ((s[0][i] / corr1 + alpha * s[2][i]) / (sqrt(s[1][i]) / corr2 + eps) +
+                            decay * w[i]);
+        }
+    }
+    if (kind == 0)
+        launch({2, 1}, 256, lion_8bit, BUFS, codes[0].p(), scale[0].p(), b.n, b1, b2, 1 - b1,
+               1 - b2, decay, fac);
+    else if (kind == 1)
+        launch({2, 1}, 256, rmsprop_8bit, BUFS, codes[0].p(), scale[0].p(), b.n, b2, 1 - b2, eps,
+               decay, fac);
+    else
+        launch({2, 1}, 256, ademamix_8bit, BUFS, codes[0].p(), codes[1].p(), codes[2].p(),
+               scale[0].p(), scale[1].p(), scale[2].p(), b.n, b1, b2, 1 - b1, 1 - b2, eps, decay,
+               fac, b3, 1 - b3, alpha);
+    same(names[kind], b.w, w, 2e-5);
+    same(names[kind], b.g, vec(n, 0.0), 0);
+    for (size_t k = 0; k < states; k++) {
+        vec tops = {0, 0};
+        for (size_t i = 0; i < n; i++)
+            tops[i / 256] = fmax(tops[i / 256], fabs(s[k][i]));
+        same(names[kind], scale[k], tops, 2e-5);
+        for (size_t i = 0; i < n; i++)
+            nearest(
+                names[kind], codes[k].v[i], s[k][i] / tops[i / 256],
+                [=](int c) { return map(k, c); }, 256);
+    }
+}
+
 static void adafactor_case(bool vector)
 {
     using namespace factors;

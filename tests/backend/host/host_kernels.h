@@ -22,6 +22,10 @@ namespace minis
 #include "ops/optim/adam_mini.cu"
 #undef EACH_VALUE
 } // namespace minis
+namespace coded
+{
+#include "ops/optim/states_8bit.cu"
+}
 namespace frees
 {
 #include "ops/optim/schedule_free.cu"

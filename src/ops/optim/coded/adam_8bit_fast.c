@@ -1,71 +1,23 @@
-/* adam_8bit_fast.c - Adam with moments in 8 bits on f32 buffers, block by block as its twin.
- *
- * A code is found from the leading bits of the value: a table holds the code at the lower end of
- * every range of floats that share their sign, exponent and five bits of the fraction, and only a
- * few codes lie inside such a range. The arithmetic is f32, as on a GPU. */
+/* adam_8bit_fast.c - Adam with moments in 8 bits on f32 buffers, block by block as its twin. The
+ * arithmetic is f32, as on a GPU. */
 #include "ops/common/cpu_fast.h"
 #include "ops/common/twin.h"
 #include "ops/optim/bf16_weights.h"
+#include "ops/optim/coded/dynamic_book.h"
 #include "ops/optim/optim_in.h"
 #include "ops/optim/optimizer.h"
-#include "tensor/dynamic_map.h"
 
 #include <math.h>
 
-enum { DROPPED_BITS = 18, RANGES = 1 << (32 - DROPPED_BITS), BLOCK = AF_ADAM_8BIT_BLOCK };
-
-typedef struct book {
-    float map[AF_DYNAMIC_CODES];
-    uint8_t low[RANGES]; /* the last code not above any value of the range */
-} book;
+enum { BLOCK = AF_ADAM_8BIT_BLOCK };
 
 typedef struct adam_8bit_job {
     const af_node *n;
-    const book *m, *v;
+    const af_dynamic_book *m, *v;
     int64_t count;
     float lr, keep, clip, c1, c2, b1, b2, rest1, rest2, eps;
     bool finite;
 } adam_8bit_job;
-
-static float of_bits(uint32_t b)
-{
-    float x;
-    memcpy(&x, &b, sizeof x);
-    return x;
-}
-
-static void open_book(book *b, bool with_sign)
-{
-    af_dynamic_map(b->map, with_sign);
-    for (uint32_t r = 0; r < RANGES; r++) {
-        const uint32_t first = r << DROPPED_BITS, rest = (1u << DROPPED_BITS) - 1;
-        const float least = of_bits(first >> 31 ? first | rest : first);
-        int low = 0, high = AF_DYNAMIC_CODES;
-        while (high - low > 1) {
-            const int mid = (low + high) / 2;
-            if (b->map[mid] <= least)
-                low = mid;
-            else
-                high = mid;
-        }
-        b->low[r] = (uint8_t)low;
-    }
-}
-
-/* As af_dynamic_code. */
-static uint8_t code(const book *b, float x)
-{
-    uint32_t bits;
-    if (!(x > b->map[0]))
-        return 0;
-    if (x >= b->map[AF_DYNAMIC_CODES - 1])
-        return AF_DYNAMIC_CODES - 1;
-    memcpy(&bits, &x, sizeof bits);
-    int low = b->low[bits >> DROPPED_BITS];
-    while (b->map[low + 1] <= x)
-        low++;
-    return (uint8_t)(x - b->map[low] <= b->map[low + 1] - x ? low : low + 1);
-}
 
 static void update_block(const adam_8bit_job *j, int64_t block)
 {
@@ -92,8 +44,8 @@ static void update_block(const adam_8bit_job *j, int64_t block)
     if (bf16)
         af_bf16_weights_store(j->n, at, n, w);
     for (int64_t k = 0; k < n; k++) {
-        m8[k] = code(j->m, m_max > 0 ? m[k] / m_max : 0);
-        v8[k] = code(j->v, v_max > 0 ? v[k] / v_max : 0);
+        m8[k] = af_dynamic_book_code(j->m, m_max > 0 ? m[k] / m_max : 0);
+        v8[k] = af_dynamic_book_code(j->v, v_max > 0 ? v[k] / v_max : 0);
     }
     *m_scale = m_max;
     *v_scale = v_max;
@@ -112,16 +64,16 @@ static void blocks(void *arg, int64_t from, int64_t to, int share)
 static uint64_t work(const af_node *n, int threads)
 {
     (void)n, (void)threads;
-    return 2 * sizeof(book);
+    return 2 * sizeof(af_dynamic_book);
 }
 
 static void run(const af_node *n, af_cpu *cpu)
 {
     const af_optim_inputs in = af_optim_in(n);
-    book *b = cpu->work;
+    af_dynamic_book *b = cpu->work;
     const double lr = af_ld(in.hyper, AF_HYPER_LR) * n->attr.optim.lr_factor;
-    open_book(&b[0], true);
-    open_book(&b[1], false);
+    af_dynamic_book_open(&b[0], true);
+    af_dynamic_book_open(&b[1], false);
     adam_8bit_job j = {.n = n,
                        .m = &b[0],
                        .v = &b[1],

@@ -4,7 +4,7 @@
  * then they are rounded to codes. A range is whole blocks (optimizer.c sees to it). */
 #include "ops/common/cpu_fast.h"
 #include "ops/common/twin.h"
-#include "ops/optim/adam_4bit.h"
+#include "ops/optim/coded/adam_4bit.h"
 #include "ops/optim/optim_in.h"
 #include "ops/optim/optimizer.h"
 
