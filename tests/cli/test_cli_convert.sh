@@ -216,6 +216,46 @@ out=$("$AFINAR" merge models/base --adapter "$golden/peft/lora=0.5" --adapter "$
     -o "$tmp/dare" -q) || fail "dare"
 has "$out" "2 adapters merged"
 
+# a file with several merges: later ones name the results of earlier ones, by name or out_path
+cat > "$tmp/series.yml" <<'YAML'
+# the first one
+merge_method: linear
+models:
+  - {model: models/a, parameters: {weight: 0.25}}
+  - {model: models/b, parameters: {weight: 0.75}}
+name: half
+random_seed: 3
+---
+merge_method: slerp
+base_model: models/a
+models: [{model: half}]
+parameters: {t: 0.5, dtype: float32}
+out_path: ./made/second
+--- # the last one
+merge_method: linear
+models:
+  - {model: ./made/second, parameters: {weight: 0.5}}
+  - {model: models/a, parameters: {weight: 0.5}}
+YAML
+"$AFINAR" merge "$tmp/series.yml" -o "$tmp/series" -q >/dev/null 2>"$tmp/err" || fail "a series: $(cat "$tmp/err")"
+grep -q "series.yml:7: 'random_seed' is an option of mergekit's command line" "$tmp/err" || fail "an option in a file: $(cat "$tmp/err")"
+grep -q "series.yml:12: 'dtype' is no parameter" "$tmp/err" || fail "a type among parameters: $(cat "$tmp/err")"
+sed -n '1,/^name/p' "$tmp/series.yml" > "$tmp/one.yml"
+"$AFINAR" merge "$tmp/one.yml" -o "$tmp/half" -q >/dev/null || fail "the first of a series"
+printf 'merge_method: slerp\nbase_model: models/a\nmodels: [{model: %s}]\nparameters: {t: 0.5}\n' "$tmp/half" > "$tmp/one.yml"
+"$AFINAR" merge "$tmp/one.yml" -o "$tmp/second" -q >/dev/null || fail "the second of a series"
+printf 'merge_method: linear\nmodels:\n  - {model: %s, parameters: {weight: 0.5}}\n  - {model: models/a, parameters: {weight: 0.5}}\n' \
+    "$tmp/second" > "$tmp/one.yml"
+"$AFINAR" merge "$tmp/one.yml" -o "$tmp/series_last" -q >/dev/null || fail "the last of a series"
+cmp -s "$tmp/series/model.safetensors" "$tmp/series_last/model.safetensors" || fail "a series is not its merges one after the other"
+cmp -s "$tmp/series.parts/1/model.safetensors" "$tmp/half/model.safetensors" || fail "the parts of a series"
+"$AFINAR" merge "$tmp/series.yml" --plan -q >/dev/null 2>"$tmp/err"; status $? 1 "the plan of a series"
+grep -q "the plan of a file with 3 merges is not supported" "$tmp/err" || fail "the plan of a series: $(cat "$tmp/err")"
+printf 'merge_method: linear\nmodels: [{model: models/a, parameters: {weight: 1}}]\n---\nmerge_method: tys\n' > "$tmp/one.yml"
+err=$("$AFINAR" merge "$tmp/one.yml" -o "$tmp/out/m" -q 2>&1); status $? 1 "a wrong second merge"
+has "$err" "one.yml:4: unknown merge_method 'tys'"
+left "a wrong second merge"
+
 # usage: exit 2
 "$AFINAR" quantize "$llama" --type q8_0 2>/dev/null; status $? 2 "no -o"
 "$AFINAR" merge ties.yml 2>/dev/null; status $? 2 "merge without -o"

@@ -132,6 +132,13 @@ static af_status check_params(af_merge_config *c, const af_yaml *p, af_error *er
             pass_over(c, p->key[i], p->key_line[i]);
             continue;
         }
+        if (strcmp(p->key[i], "dtype") == 0 || strcmp(p->key[i], "out_dtype") == 0) {
+            af_log_write(AF_LOG_WARN,
+                         "%s:%d: '%s' is no parameter and changes nothing here: it belongs next to "
+                         "'merge_method'",
+                         c->file, p->key_line[i], p->key[i]);
+            continue;
+        }
         if (!af_merge_method_reads(c->method, p->key[i])) {
             const char *near = af_word_nearest(p->key[i], c->method->params);
             return wrong(c, p->key_line[i], err, "method '%s' has no parameter '%.80s'%s%s%s",
@@ -400,21 +407,36 @@ done:
     return st;
 }
 
+/* What later documents call the result. Options of mergekit's command line are not read from its
+ * files. */
+static af_status read_names(af_merge_config *c, const af_yaml *root, af_error *err)
+{
+    static const char *const options[] = {"random_seed",    "embed_slerp",  "write_readme",
+                                          "copy_tokenizer", "allow_crimes", "lazy_unpickle"};
+    const af_yaml *name = af_yaml_get(root, "name"), *path = af_yaml_get(root, "out_path");
+    af_status st = AF_OK;
+    if (name && !af_yaml_is_null(name))
+        AF_TRY(need_text(c, name, "name", &c->name, err));
+    if (path && !af_yaml_is_null(path))
+        AF_TRY(need_text(c, path, "out_path", &c->out_path, err));
+    for (int i = 0; i < root->count; i++)
+        for (size_t k = 0; k < AF_LEN(options); k++)
+            if (strcmp(root->key[i], options[k]) == 0)
+                af_log_write(AF_LOG_WARN,
+                             "%s:%d: '%s' is an option of mergekit's command line and changes "
+                             "nothing in a file",
+                             c->file, root->key_line[i], options[k]);
+done:
+    return st;
+}
+
 static af_status read_all(af_merge_config *c, const af_yaml *root, af_error *err)
 {
-    static const char *const known[] = {"merge_method",
-                                        "base_model",
-                                        "models",
-                                        "slices",
-                                        "parameters",
-                                        "dtype",
-                                        "out_dtype",
-                                        "tokenizer_source",
-                                        "tokenizer",
-                                        "chat_template",
-                                        "name",
-                                        "modules",
-                                        NULL};
+    static const char *const known[] = {
+        "merge_method", "base_model",     "models",           "slices",        "parameters",
+        "dtype",        "out_dtype",      "tokenizer_source", "tokenizer",     "chat_template",
+        "name",         "out_path",       "modules",          "random_seed",   "embed_slerp",
+        "write_readme", "copy_tokenizer", "allow_crimes",     "lazy_unpickle", NULL};
     const af_yaml *body;
     af_status st = AF_OK;
     c->base = -1;
@@ -422,6 +444,7 @@ static af_status read_all(af_merge_config *c, const af_yaml *root, af_error *err
         return wrong(c, af_yaml_get(root, "experts")->line, err,
                      "'experts': files of mergekit-moe are not supported");
     AF_TRY(check_keys(c, root, "the file", known, err));
+    AF_TRY(read_names(c, root, err));
     AF_TRY(read_method(c, root, err));
     const af_yaml *base = af_yaml_get(root, "base_model");
     if (base && !af_yaml_is_null(base))

@@ -42,7 +42,8 @@ typedef struct af_merge_config {
     af_dtype dtype, out_dtype;
     const af_yaml *tokenizer; /* source, tokens, pad_to_multiple_of; or NULL */
     const char *tokenizer_source;
-    const char *chat_template; /* or NULL */
+    const char *chat_template;   /* or NULL */
+    const char *name, *out_path; /* of its result, for later documents; or NULL */
     const char *file;
     af_arena arena; /* owns everything */
 } af_merge_config;

@@ -1,4 +1,4 @@
-/* merge_run.c - af_merge_file: opens the models, runs the method over every tensor, writes. */
+/* merge_run.c - one merge: opens the models, runs the method over every tensor, writes. */
 #include "convert/merge/merge_run.h"
 #include "convert/output/model_card.h"
 
@@ -414,28 +414,22 @@ done:
     return st;
 }
 
-af_status af_merge_file(const char *config, const char *out, const af_merge_opts *o,
-                        af_merge_plan *plan, af_error *err)
+af_status af_merge_config_run(const af_merge_config *c, const char *out, const af_merge_opts *o,
+                              af_merge_plan *plan, af_error *err)
 {
-    AF_NEED(err, config, o, out || (o && o->plan));
-    af_status st = AF_OK;
-    af_merge_config c = {0};
     af_merge_watch watch = {0};
     af_merge_run *r = af_calloc(1, sizeof *r);
     if (!r)
         return af_fail_nomem(err, "a merge", sizeof *r);
-    AF_TRY(af_merge_config_read(&c, config, err));
-    r->config = &c;
+    r->config = c;
     r->o = o;
     r->watch = &watch;
-    AF_TRY(run_all(r, out, plan, err));
-done:
+    const af_status st = run_all(r, out, plan, err);
     for (int i = 0; i < AF_MERGE_MODELS_MAX; i++)
         af_model_reader_close(r->in[i]);
     af_merge_tokens_clear(&r->tokens);
     af_pool_free(r->pool);
     af_arena_clear(&r->arena);
     free(r);
-    af_merge_config_clear(&c);
     return st;
 }

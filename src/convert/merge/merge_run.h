@@ -63,6 +63,10 @@ typedef struct af_merge_run {
     af_arena arena;
 } af_merge_run;
 
+/* merge_run.c: the merge of one document. */
+AF_CHECKED af_status af_merge_config_run(const af_merge_config *c, const char *out,
+                                         const af_merge_opts *o, af_merge_plan *plan,
+                                         af_error *err);
 /* Fills item[] from the config and the opened models. */
 AF_CHECKED af_status af_merge_plan_items(af_merge_run *r, af_error *err);
 
