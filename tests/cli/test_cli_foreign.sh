@@ -189,6 +189,17 @@ YAML
 verdict 0 trl.yaml
 ls -d out/checkpoint-* 2> /dev/null && die "save_strategy: no"
 
+# a dataset's split 'test' is evaluated where that is asked for
+mkdir -p both
+cp "$data" both/train.jsonl
+head -n 3 "$data" > both/test.jsonl
+sed 's|^datasets:.*|dataset_name: both|; /^eval_strategy/d' trl.yaml > split.yaml
+"$AFINAR" train split.yaml --force > stdout 2> err || die "a split for tests"
+grep -q 'evaluated on' err && die "evaluates unasked"
+echo 'eval_strategy: epoch' >> split.yaml
+"$AFINAR" train split.yaml --force > stdout 2> err || die "a split for tests"
+grep -q 'evaluated on 3 records of test_datasets' err || die "the split 'test' of TRL"
+
 # --- mlx-lm
 cat > mlx.yaml <<YAML
 model: $model

@@ -79,6 +79,8 @@ static void test_what_is_switched_on_is_not_left_out(void **state)
         {TRL, "load_in_4bit: true\nbnb_4bit_quant_type: fp4", "'bnb_4bit_quant_type' with 'fp4'"},
         {TRL, "rl: dpo\nmax_completion_length: 512", "'max_completion_length' with '512' is not"},
         {TRL, "max_completion_length: 512", "'max_completion_length' with '512' is not"},
+        {TRL, "beta: 0.1\nrun_name: x-dpo\nmax_completion_length: 512",
+         "'max_completion_length' with '512' is not"},
         {TRL, "rl: dpo\nref_model: x", "'ref_model' with 'x' is not supported"},
         {AXOLOTL, "peft_layers_pattern: [encoder]", "'peft_layers_pattern' is not supported"},
         {AXOLOTL, "balance_labels: true", "'balance_labels' with 'true' is not supported"},

@@ -136,6 +136,26 @@ static void test_older_and_rarer_keys(void **state)
     check_refusals(bad, AF_LEN(bad));
 }
 
+/* What another key of TRL decides. */
+static void test_keys_that_others_decide(void **state)
+{
+#define NAMED "model_name_or_path: m\nuse_peft: true\noutput_dir: "
+    static const char *const cases[][2] = {
+        {NAMED "out\ndataset_name: b\ndataset_train_split: x\ndatasets: [{path: d}]",
+         "datasets: [{\"path\": d}]\n"},
+        {NAMED "out\ndataset_name: b\ndataset_config: c\ndataset_mixture: {datasets: [{id: d}]}",
+         "datasets: [{\"path\": d}]\n"},
+        {NAMED "out\ndataset_name: b\nlora_task_type: SEQ_CLS", "rl: reward\n"},
+        {NAMED "x-orpo\ndataset_name: b\nbeta: 0.1\nmax_completion_length: 9", "rl: orpo\n"},
+        {NAMED "x-kto\ndataset_name: b\nbeta: 0.1\nmax_completion_length: 9", "rl: kto\n"},
+        {NAMED "out\ndataset_name: b\nuse_4bit: true\nuse_nested_quant: true",
+         "load_in_4bit: true\n"},
+        {NAMED "out\ndataset_name: b\nuse_4bit: false\noptim: flash_sgd", "optimizer: sgd\n"},
+    };
+    (void)state;
+    check_lines(cases, AF_LEN(cases));
+}
+
 /* Files that were put together from others. */
 static void test_keys_that_are_there_twice(void **state)
 {
@@ -165,6 +185,7 @@ int main(void)
         cmocka_unit_test(test_files_with_few_keys),
         cmocka_unit_test(test_older_and_rarer_keys),
         cmocka_unit_test(test_keys_that_are_there_twice),
+        cmocka_unit_test(test_keys_that_others_decide),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

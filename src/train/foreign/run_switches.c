@@ -61,6 +61,12 @@ static bool reads(const af_yaml *root, const char *switches, const char *values)
         given |= text;
         any |= values ? text && af_word_listed(n->text, values) : is_on(n);
     }
+    if (!given && strcmp(switches, "rl") == 0) { /* in a name that TRL's files give their result */
+        const char *name;
+        const af_rl rl = af_dialect_rl(root, &name);
+        given = rl != AF_RL_NONE;
+        any = given && af_word_listed(af_key_choice_name(af_key_find("rl"), (int)rl), values);
+    }
     return any || (values && !given);
 }
 

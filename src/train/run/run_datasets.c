@@ -186,6 +186,10 @@ static af_status named(builder *b, const char *name)
     af_run_config *r = b->r;
     const int line = AF_MAX(key_line(b, "dataset_name"), 0);
     const char *train = r->dataset_train_split ? r->dataset_train_split : "train";
+    const bool evaluates = r->eval_strategy == AF_WHEN_STEPS || r->eval_strategy == AF_WHEN_EPOCH;
+    const char *test = r->dataset_test_split                       ? r->dataset_test_split
+                       : r->dialect == AF_DIALECT_TRL && evaluates ? "test"
+                                                                   : NULL;
     af_status st = AF_OK;
     AF_TRY(begin(b, 1, line));
     af_yaml *e = entry(b, line);
@@ -193,12 +197,12 @@ static af_status named(builder *b, const char *name)
     if (r->dataset_config)
         put_text(b, e, "name", r->dataset_config, line);
     put_text(b, e, "split", train, line);
-    if (r->dataset_test_split && !r->test_datasets && !b->bad) {
+    if (test && !r->test_datasets && !b->bad) {
         af_data_source s = {.path = name, .name = r->dataset_config};
         char **files = NULL;
         int n = 0, out;
         af_arena mem = {0};
-        const bool there = af_data_slice_read(&s.split, &s.slice, r->dataset_test_split, &mem) &&
+        const bool there = af_data_slice_read(&s.split, &s.slice, test, &mem) &&
                            af_data_source_files(&s, r->path, &files, &n, &out, NULL) == AF_OK;
         af_names_free(files, n);
         af_arena_clear(&mem);
@@ -210,7 +214,7 @@ static af_status named(builder *b, const char *name)
         put_text(b, e, "path", name, line);
         if (r->dataset_config)
             put_text(b, e, "name", r->dataset_config, line);
-        put_text(b, e, "split", r->dataset_test_split, line);
+        put_text(b, e, "split", test, line);
         r->test_datasets = b->tests = b->list;
         r->key_line[af_key_find("test_datasets") - af_keys] = line;
         b->list = train_list;

@@ -210,7 +210,8 @@ static const foreign_group groups[] = {
     {IDLE, "see 'fp8': how its products are computed is not a setting", "fp8_*"},
 
     {INSTEAD, "the scales of a 4-bit base are always quantised, too",
-     "double_quantization bnb_4bit_use_double_quant use_bnb_nested_quant"},
+     "double_quantization bnb_4bit_use_double_quant use_bnb_nested_quant use_nested_quant "
+     "use_4bit_double_quant"},
     {EXACT, "a 4-bit base is nf4 with double quantisation: see 'load_in_4bit'",
      "quantization_method bnb_4bit_quant_type quantization_type bnb_config_kwargs bnb_config"},
     {EXACT, "afinar has no plugin of that name", "plugins"},
@@ -349,6 +350,8 @@ static const struct {
     {"double_quantization", "true"},
     {"bnb_4bit_use_double_quant", "true"},
     {"use_bnb_nested_quant", "true"},
+    {"use_nested_quant", "true"},
+    {"use_4bit_double_quant", "true"},
     {"bnb_config_kwargs",
      "bnb_4bit_use_double_quant=true bnb_4bit_quant_type=nf4 llm_int8_has_fp16_weight=false"},
     {"llm_int8_threshold", "6 6.0"},
@@ -486,10 +489,9 @@ af_key_need af_foreign_need(const char *key)
     static const struct {
         const char *key;
         af_key_need need;
-    } needs[] = {{"packing_strategy", AF_NEED_PACKING},
-                 {"double_quantization", AF_NEED_4BIT},
-                 {"nf4_backend", AF_NEED_4BIT},
-                 {"bnb_4bit_use_double_quant", AF_NEED_4BIT},
+    } needs[] = {{"packing_strategy", AF_NEED_PACKING}, {"double_quantization", AF_NEED_4BIT},
+                 {"nf4_backend", AF_NEED_4BIT},         {"bnb_4bit_use_double_quant", AF_NEED_4BIT},
+                 {"use_nested_quant", AF_NEED_4BIT},    {"use_4bit_double_quant", AF_NEED_4BIT},
                  {"use_bnb_nested_quant", AF_NEED_4BIT}};
     for (size_t i = 0; i < AF_LEN(needs); i++)
         if (strcmp(needs[i].key, key) == 0)

@@ -116,6 +116,8 @@ static const struct {
     {"use_loftq", "false", NULL, NULL},
     {"enable_wandb", "true", "report_to", "wandb"},
     {"enable_wandb", "false", NULL, NULL},
+    {"use_4bit", "true", "load_in_4bit", "true"}, /* of scripts around bitsandbytes */
+    {"use_4bit", "false", NULL, NULL},
     {"random_seed", NULL, "seed", NULL},
     {"random_state", NULL, "seed", NULL}, /* any value: another name in code, not in files */
 };
@@ -410,10 +412,8 @@ static const char *stage_loss(const af_yaml *root, const char *key, const af_yam
 static bool translate_state(af_translation *t, int i, af_status *st)
 {
     static const char *const names[][2] = {
-        {"flash_lion", "lion"},
-        {"flash_adam", "adam"},
-        {"flash_adamw", "adamw"},
-        {"ao_adamw_fp8", "adamw"},
+        {"flash_lion", "lion"},   {"flash_sgd", "sgd"},      {"flash_adam", "adam"},
+        {"flash_adamw", "adamw"}, {"ao_adamw_fp8", "adamw"},
     };
     const char *key = t->root->key[i];
     const af_yaml *n = t->root->item[i];
@@ -491,7 +491,7 @@ static af_status translate_entry(af_translation *t, int i)
     if (af_optim_args_translate(t, i, &st) || translate_state(t, i, &st) ||
         translate_pissa(t, i, &st) || af_simpo_translate(t, i, &st) ||
         af_mlx_translate(t, i, &st) || af_swift_translate(t, i, &st) ||
-        af_unsloth_translate(t, i, &st))
+        af_unsloth_translate(t, i, &st) || af_trl_translate(t, i, &st))
         return st;
     if (names_base(key) && revision_of(t->root, n))
         return put_revised(t, i, revision_of(t->root, n));

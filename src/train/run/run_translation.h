@@ -48,6 +48,8 @@ bool af_autotrain_translate(af_translation *t, int i, af_status *st);
 bool af_simpo_translate(af_translation *t, int i, af_status *st);
 /* run_optim_args.c: `optim_args` as one text. */
 bool af_optim_args_translate(af_translation *t, int i, af_status *st);
+/* run_trl.c: keys of TRL that another key of the file decides. */
+bool af_trl_translate(af_translation *t, int i, af_status *st);
 /* The root with the keys of its sections among its own. */
 AF_CHECKED af_status af_sections_join(const af_yaml **out, const af_translation *t);
 /* run_torchtune.c, run_oumi.c: the maps of their files as one map of our keys. */
