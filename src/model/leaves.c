@@ -13,13 +13,21 @@ static bool is_param(const af_leaves_opts *o, const af_model_spec *s, int tensor
            (o->train_adapter && o->adapter && o->adapter->saved[tensor]);
 }
 
-static af_dtype frozen_type(const af_leaves_opts *o, int tensor)
+/* Whether ops put columns next to the tensor or norm its rows, which codes do not allow. */
+static bool is_widened(const af_leaves_opts *o, const af_model_spec *s, int tensor)
+{
+    if (af_adapter_token_table(o->adapter, tensor) >= 0)
+        return true;
+    return tensor == s->head && (s->outer[AF_SLOT_HEAD_BIAS] >= 0 || s->head_normed ||
+                                 (o->adapter && o->adapter->module[s->head_module].rank > 0));
+}
+
+static af_dtype frozen_type(const af_leaves_opts *o, const af_model_spec *s, int tensor)
 {
     if (o->adapter && o->adapter->saved[tensor])
         return AF_DTYPE_F32;
     const af_dtype type = o->dtype ? o->dtype[tensor] : o->compute;
-    return af_adapter_token_table(o->adapter, tensor) >= 0 && !af_dtype_is_float(type) ? o->compute
-                                                                                       : type;
+    return !af_dtype_is_float(type) && is_widened(o, s, tensor) ? o->compute : type;
 }
 
 static af_status declare_tensors(af_model_leaves *l, const af_leaves_opts *o, af_error *err)
@@ -36,10 +44,10 @@ static af_status declare_tensors(af_model_leaves *l, const af_leaves_opts *o, af
             l->tensor[i] = af_graph_param(
                 l->graph, name, o->bf16_params ? AF_DTYPE_BF16 : AF_DTYPE_F32, t->ndim, t->dim);
         else if (more)
-            l->tensor[i] = af_graph_weight(l->graph, name, frozen_type(o, i), 2,
+            l->tensor[i] = af_graph_weight(l->graph, name, frozen_type(o, s, i), 2,
                                            (int64_t[]){t->dim[0], t->dim[1] + more});
         else
-            l->tensor[i] = af_graph_weight(l->graph, name, frozen_type(o, i), t->ndim, t->dim);
+            l->tensor[i] = af_graph_weight(l->graph, name, frozen_type(o, s, i), t->ndim, t->dim);
     }
     return af_graph_status(l->graph, err);
 }
