@@ -6,6 +6,7 @@
  * encode groups apart. */
 #include "convert/quantize/quantize_bnb.h"
 #include "convert/output/model_card.h"
+#include "convert/quantize/bnb_linears.h"
 
 #include "base/buf.h"
 #include "base/log.h"
@@ -38,29 +39,6 @@ typedef struct bnb_export {
     int64_t first; /* row of group 0 */
     af_error_sums sums[GROUPS];
 } bnb_export;
-
-/* A linear inside the layers: what bitsandbytes replaces. Experts are one parameter for
- * transformers 5, which it leaves alone. */
-static bool is_linear(const af_model_tensor *t)
-{
-    static const char *const keep[] = {"embed",
-                                       "lm_head",
-                                       "wte.",
-                                       "wpe.",
-                                       "norm",
-                                       "mlp.gate.",
-                                       ".experts.",
-                                       ".indexer.weights_proj.",
-                                       ".router.classifier."};
-    const size_t n = strlen(t->name);
-    const bool gate = strstr(t->name, ".W_down.") || strstr(t->name, ".W_up."); /* of a norm */
-    if (t->ndim != 2 || n < 7 || strcmp(t->name + n - 7, ".weight") != 0)
-        return false;
-    for (size_t i = 0; i < AF_LEN(keep) && !gate; i++)
-        if (strstr(t->name, keep[i]))
-            return false;
-    return strstr(t->name, "layers.") || strstr(t->name, ".h.");
-}
 
 static int64_t gcd(int64_t a, int64_t b) { return b ? gcd(b, a % b) : a; }
 
@@ -265,7 +243,7 @@ static af_status declare(bnb_export *j, af_error *err)
     af_status st = AF_OK;
     for (int i = 0; i < j->in->count; i++) {
         const af_model_tensor *t = &j->in->tensor[i];
-        if (is_linear(t))
+        if (af_bnb_packs(t))
             AF_TRY(declare_linear(j, i, err));
         else
             AF_TRY(af_safetensors_writer_add(j->w, t->name, t->dtype, t->dim, t->ndim, err));
@@ -354,7 +332,7 @@ static af_status write_data(bnb_export *j, af_error *err)
     for (int i = 0; i < j->in->count; i++) {
         const af_model_tensor *t = &j->in->tensor[i];
         uint64_t bytes = 0;
-        if (is_linear(t)) {
+        if (af_bnb_packs(t)) {
             AF_TRY(write_linear(j, i, err));
             continue;
         }
@@ -372,20 +350,20 @@ done:
 static json_t *quant_config(const bnb_export *j, af_dtype model)
 {
     const bool four = j->type != AF_DTYPE_I8;
-    return json_pack("{s:s, s:b, s:b, s:b, s:b, s:s, s:s, s:s, s:b, s:b, s:b, s:n, s:f}",
-                     "quant_method", "bitsandbytes", "load_in_4bit", four, "load_in_8bit", !four,
-                     "_load_in_4bit", four, "_load_in_8bit", !four, "bnb_4bit_compute_dtype",
-                     four ? af_torch_name(model) : "float32", "bnb_4bit_quant_storage", "uint8",
-                     "bnb_4bit_quant_type", j->type == AF_DTYPE_NF4 ? "nf4" : "fp4",
-                     "bnb_4bit_use_double_quant", four && j->nested,
-                     "llm_int8_enable_fp32_cpu_offload", 0, "llm_int8_has_fp16_weight", 0,
-                     "llm_int8_skip_modules", "llm_int8_threshold", 6.0);
+    return json_pack(
+        "{s:s, s:b, s:b, s:b, s:b, s:s, s:s, s:s, s:b, s:b, s:b, s:o, s:f}", "quant_method",
+        "bitsandbytes", "load_in_4bit", four, "load_in_8bit", !four, "_load_in_4bit", four,
+        "_load_in_8bit", !four, "bnb_4bit_compute_dtype", four ? af_torch_name(model) : "float32",
+        "bnb_4bit_quant_storage", "uint8", "bnb_4bit_quant_type",
+        j->type == AF_DTYPE_NF4 ? "nf4" : "fp4", "bnb_4bit_use_double_quant", four && j->nested,
+        "llm_int8_enable_fp32_cpu_offload", 0, "llm_int8_has_fp16_weight", 0,
+        "llm_int8_skip_modules", af_bnb_skip_modules(j->in), "llm_int8_threshold", 6.0);
 }
 
 static af_dtype linear_type(const af_model_reader *in)
 {
     for (int i = 0; i < in->count; i++)
-        if (is_linear(&in->tensor[i]))
+        if (af_bnb_packs(&in->tensor[i]))
             return in->tensor[i].dtype;
     return AF_DTYPE_F32;
 }
@@ -401,7 +379,7 @@ static af_status write_folder(bnb_export *j, const af_output *f, af_error *err)
     json_object_set_new(config, "quantization_config", quant_config(j, linear_type(j->in)));
     AF_TRY(af_json_write(f->temp, "config.json", config, err));
     for (int i = 0; j->nested && i < j->in->count; i++)
-        if (is_linear(&j->in->tensor[i]))
+        if (af_bnb_packs(&j->in->tensor[i]))
             AF_TRY(find_offset(j, i, err));
     AF_TRY(af_safetensors_writer_new(&j->w, path, AF_SHARD_BYTES, err));
     AF_TRY(declare(j, err));
