@@ -27,6 +27,13 @@ static void test_settings_of_one_optimizer(void **state)
         {"optim: ademamix\noptim_args: beta1=0.8,beta3=0.99", "adam_beta1", 0.8, NULL},
         {"optim: ademamix\noptim_args: beta1=0.8,beta3=0.99", "beta3", 0.99, NULL},
         {"optim: adamw_torch\noptim_args: beta1=0.8", "adam_beta1", 0.9, NULL}, /* idle */
+        {"optimizer: adopt_adamw\noptim_args: {eps: 1.0e-6}", "adam_epsilon", 1e-6, NULL},
+        {"optimizer: optimi_adamw\noptim_args: {eps: 1.0e-6}", "adam_epsilon", 1e-6, NULL},
+        {"optimizer: optimi_adamw\noptim_args: eps=1e-6", "adam_epsilon", 1e-6, NULL},
+        {"optim: schedule_free_sgd\noptim_args: r=2", "r", 2, NULL},
+        {"optim: ademamix_8bit\noptim_args: beta3=0.99", "beta3", 0.99, NULL},
+        {"optimizer: muon\noptim_args: {momentum: 0.9}", NULL, 0,
+         "has 'momentum', which optimizer muon does not: it has none"},
         {"optim: sgd\noptim_args: nesterov=true", NULL, 0, "nesterov needs a momentum above 0"},
         {"optim: sgd\noptim_args: dampening=0.1,momentum=0.9", NULL, 0,
          "run.yaml:7: 'dampening' of optim_args is 0.1; only 0 is supported"},

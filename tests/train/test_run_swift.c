@@ -337,6 +337,10 @@ static void test_torchtune(void **state)
          "adam_beta1: 0.8\nadam_beta2: 0.95\n"},
         {ALPACA "optimizer: {_component_: torchao.optim.AdamW8bit}", "adamw_torch_8bit\n"},
         {ALPACA "optimizer: {_component_: torchao.optim.AdamW4bit}", "optimizer: adamw_4bit\n"},
+        {ALPACA "optimizer: {_component_: bitsandbytes.optim.PagedLion8bit}",
+         "optimizer: lion_8bit\n"},
+        {ALPACA "optimizer: {_component_: bitsandbytes.optim.Lion}", "adam_beta2: 0.99\n"},
+        {ALPACA "optimizer: {_component_: torch.optim.RAdam}", "optimizer: radam\n"},
         {ALPACA "optimizer: {_component_: torch.optim.SGD}", "weight_decay: 0\n"},
         {ALPACA "optimizer: {_component_: bitsandbytes.optim.Lion}", "weight_decay: 0\n"},
         {ALPACA "lr_scheduler: {_component_: a.get_cosine_schedule_with_warmup, "

@@ -28,6 +28,7 @@ static const struct {
     {AF_OPTIMIZER_FREE_RADAM, "r", 0, 100, NULL},
     {AF_OPTIMIZER_FREE_SGD, "weight_lr_power", 0, 100, NULL},
     {AF_OPTIMIZER_FREE_SGD, "r", 0, 100, NULL},
+    {AF_OPTIMIZER_ADOPT, "eps", 1e-30, 1, "adam_epsilon"},
     {AF_OPTIMIZER_STABLE_ADAMW, "decouple_lr", 0, 0, NULL},
     {AF_OPTIMIZER_STABLE_ADAMW, "kahan_sum", 0, 0, NULL},
     {AF_OPTIMIZER_ADEMAMIX, "beta1", 0, 1, "adam_beta1"},
@@ -102,7 +103,7 @@ double af_optim_arg(const af_run_config *r, const char *name, double otherwise)
 static int find_setting(af_optimizer_kind kind, const char *name)
 {
     for (size_t i = 0; i < AF_LEN(settings); i++)
-        if (settings[i].kind == kind && (!name || strcmp(settings[i].name, name) == 0))
+        if (settings[i].kind == kind && strcmp(settings[i].name, name) == 0)
             return (int)i;
     return -1;
 }
@@ -114,10 +115,29 @@ static af_status refuse_name(const af_run_config *r, const char *name, af_error 
         if (settings[i].kind == r->optimizer && n < sizeof known)
             n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "",
                                   settings[i].name);
-    return af_fail(err, AF_EUSAGE,
-                   "%s: optim_args has '%s', which optimizer %s does not: it has %s",
-                   af_run_key_loc(r, "optim_args", at, sizeof at), name,
-                   af_key_choice_name(af_key_find("optimizer"), r->optimizer), known);
+    return af_fail(
+        err, AF_EUSAGE, "%s: optim_args has '%s', which optimizer %s does not: it has %s",
+        af_run_key_loc(r, "optim_args", at, sizeof at), name,
+        af_key_choice_name(af_key_find("optimizer"), r->optimizer), known[0] ? known : "none");
+}
+
+/* Those for which transformers does not read optim_args. */
+static bool reads_none(af_optimizer_kind k)
+{
+    switch (k) {
+    case AF_OPTIMIZER_ADAM:
+    case AF_OPTIMIZER_ADAMW:
+    case AF_OPTIMIZER_ADAMW_8BIT:
+    case AF_OPTIMIZER_ADAMW_TORCH_8BIT:
+    case AF_OPTIMIZER_ADAMW_4BIT:
+    case AF_OPTIMIZER_LION:
+    case AF_OPTIMIZER_LION_8BIT:
+    case AF_OPTIMIZER_ADAFACTOR:
+    case AF_OPTIMIZER_ADAM_MINI:
+        return true;
+    default:
+        return false;
+    }
 }
 
 static af_status check_arg(af_run_config *r, const optim_arg *a, af_error *err)
@@ -149,7 +169,7 @@ af_status af_optim_args_check(af_run_config *r, af_error *err)
     af_status st = AF_OK;
     if (!r->optim_args)
         return AF_OK;
-    if (find_setting(r->optimizer, NULL) < 0) { /* transformers does not read them, either */
+    if (reads_none(r->optimizer)) {
         st = af_run_idle_key(r, "optim_args", "this optimizer has no settings of its own", err);
         return st == AF_OK ? af_key_reset(r, af_key_find("optim_args"), err) : st;
     }

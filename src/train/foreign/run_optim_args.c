@@ -3,21 +3,15 @@
 #include "base/buf.h"
 #include "train/run/run_translation.h"
 
-static const char *const of_run[] = {"bf16_stochastic_round"}; /* keys of their own, everywhere */
-
-static bool is_key(const char *name, size_t n)
+/* The key that this setting is here, or NULL. With Axolotl's optimi_adamw eps is AdamW's. */
+static const char *key_of(const af_translation *t, const char *name)
 {
-    bool one = false;
-    for (size_t i = 0; i < AF_LEN(of_run); i++)
-        one |= strlen(of_run[i]) == n && strncmp(of_run[i], name, n) == 0;
-    return one;
-}
-
-static af_status put_key(af_translation *t, const char *name, const char *value, int line)
-{
-    const char *key = af_arena_strdup(t->mem, name);
-    return key ? af_translate_put(t, key, line, af_translate_scalar(t, line, value))
-               : af_fail_nomem(t->err, name, strlen(name));
+    const af_yaml *kind = af_yaml_get(t->root, "optimizer");
+    if (strcmp(name, "bf16_stochastic_round") == 0)
+        return "bf16_stochastic_round";
+    return strcmp(name, "eps") == 0 && kind && af_translate_says(kind, "optimi_adamw")
+               ? "adam_epsilon"
+               : NULL;
 }
 
 static af_status take_map(af_translation *t, const af_yaml *n, af_buf *rest)
@@ -28,8 +22,9 @@ static af_status take_map(af_translation *t, const af_yaml *n, af_buf *rest)
         if (v->kind != AF_YAML_SCALAR)
             return af_fail(t->err, AF_EUSAGE, "%s:%d: '%s' of optim_args is not one value", t->name,
                            n->key_line[i], n->key[i]);
-        if (is_key(n->key[i], strlen(n->key[i])))
-            st = put_key(t, n->key[i], v->text, n->key_line[i]);
+        const char *key = key_of(t, n->key[i]);
+        if (key)
+            st = af_translate_put(t, key, n->key_line[i], v);
         else if (!af_yaml_is_null(v))
             af_buf_printf(rest, "%s%s=%s", rest->len ? "," : "", n->key[i], v->text);
     }
@@ -46,12 +41,12 @@ static af_status take_text(af_translation *t, const char *text, int line, af_buf
             return af_fail(t->err, AF_EUSAGE, "%s:%d: optim_args has '%.*s', which is no 'a=1'",
                            t->name, line, (int)AF_MIN(n, (size_t)40), at);
         snprintf(part, sizeof part, "%.*s", (int)n, at);
-        if (is_key(part, name)) {
-            part[name] = 0;
-            st = put_key(t, part, part + name + 1, line);
-        } else {
-            af_buf_printf(rest, "%s%s", rest->len ? "," : "", part);
-        }
+        part[name] = 0;
+        const char *key = key_of(t, part), *value = part + name + 1;
+        if (key)
+            st = af_translate_put(t, key, line, af_translate_scalar(t, line, value));
+        else
+            af_buf_printf(rest, "%s%s=%s", rest->len ? "," : "", part, value);
         at += n;
     }
     return st;

@@ -4,9 +4,9 @@
 
 static bool is(const char *key, const char *name) { return strcmp(key, name) == 0; }
 
-/* What the file does not say, whatever is the default of the dialect. */
+/* What the file does not say, whatever is the default of the dialect; beta2 NULL: 0.999. */
 static const struct {
-    const char *name, *ours, *decay, *rate;
+    const char *name, *ours, *decay, *rate, *beta2;
 } kinds[] = {{"AdamW", "adamw", "0.01", "1e-3"},
              {"PagedAdamW", "adamw", "0.01", "1e-3"},
              {"AdamW32bit", "adamw", "0.01", "1e-3"},
@@ -19,7 +19,10 @@ static const struct {
              {"NAdam", "nadam", "0", "2e-3"},
              {"RAdam", "radam", "0", "1e-3"},
              {"SGD", "sgd", "0", "1e-3"},
-             {"Lion", "lion", "0", "1e-4"}};
+             {"Lion", "lion", "0", "1e-4", "0.99"},
+             {"PagedLion", "lion", "0", "1e-4", "0.99"},
+             {"Lion8bit", "lion_8bit", "0", "1e-4", "0.99"},
+             {"PagedLion8bit", "lion_8bit", "0", "1e-4", "0.99"}};
 
 static int find(const char *name)
 {
@@ -54,6 +57,8 @@ af_status af_torch_optim_put(af_translation *t, const char *name, const af_yaml 
     AF_TRY(af_nested_put(t, "optimizer", line,
                          torchao && is(kinds[k].ours, "adamw_8bit") ? "adamw_torch_8bit"
                                                                     : kinds[k].ours));
+    if (!betas && kinds[k].beta2)
+        AF_TRY(af_nested_put(t, "adam_beta2", line, kinds[k].beta2));
     if (!af_nested_given(args, "weight_decay"))
         AF_TRY(af_nested_put(t, "weight_decay", line, kinds[k].decay));
     if (!af_nested_given(args, "lr"))
