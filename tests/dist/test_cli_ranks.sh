@@ -109,6 +109,7 @@ if [ "${AF_RANKS:-}" = all ]; then
     for o in adamw_8bit adamw_4bit adafactor muon adam_mini nadam stable_adamw lion lion_8bit sgd; do
         compare "full-$o" 4 "2 4" "$STAGES" adapter=full optimizer=$o
     done
+    compare full-schedule_free 4 "2 4" 0 adapter=full optimizer=schedule_free_adamw
     for m in full lora qlora; do
         for n in 2 4; do
             for s in $STAGES; do sent $n $s $m; done
