@@ -33,12 +33,17 @@ static void test_trajectories_are_those_of_the_authors(void **state)
     static const struct {
         const char *file;
         af_optimizer_opts o;
+        bool groups; /* b has half the rate, and no decay */
     } cases[] = {
-        {"free-adamw.f32", {.kind = AF_OPTIMIZER_FREE_ADAMW, .warmup_steps = 4, .lr_power = 2}},
+        {"free-adamw.f32",
+         {.kind = AF_OPTIMIZER_FREE_ADAMW, .warmup_steps = 4, .lr_power = 2},
+         false},
         {"free-adamw-count.f32",
-         {.kind = AF_OPTIMIZER_FREE_ADAMW, .count_power = 1, .lr_power = 0.5}},
-        {"free-radam.f32", {.kind = AF_OPTIMIZER_FREE_RADAM, .lr_power = 2}},
-        {"free-sgd.f32", {.kind = AF_OPTIMIZER_FREE_SGD, .warmup_steps = 4, .lr_power = 2}},
+         {.kind = AF_OPTIMIZER_FREE_ADAMW, .count_power = 1, .lr_power = 0.5},
+         false},
+        {"free-adamw-groups.f32", {.kind = AF_OPTIMIZER_FREE_ADAMW, .lr_power = 2}, true},
+        {"free-radam.f32", {.kind = AF_OPTIMIZER_FREE_RADAM, .lr_power = 2}, false},
+        {"free-sgd.f32", {.kind = AF_OPTIMIZER_FREE_SGD, .warmup_steps = 4, .lr_power = 2}, false},
     };
     (void)state;
     for (size_t c = 0; c < 2 * AF_LEN(cases); c++) {
@@ -48,7 +53,7 @@ static void test_trajectories_are_those_of_the_authors(void **state)
         const bool f64 = c % 2;
         double worst = 0;
         o.weight_decay = 0.1;
-        open_trainer(&t, f64 ? AF_DTYPE_F64 : AF_DTYPE_F32, &o, false);
+        open_trainer(&t, f64 ? AF_DTYPE_F64 : AF_DTYPE_F32, &o, cases[c / 2].groups);
         for (int s = 0; s < STEPS; s++) {
             step_on(&t, s + 1);
             worst = worse(worst, far(&t, want + s * ALL));

@@ -35,7 +35,7 @@ def run(name, make, steps=10):
         for k, p in enumerate(params):
             p.grad = values(k + 2, step)
         for group in opt.param_groups:
-            group["lr"] = 0.01 * (1 + (step - 1) % 3)
+            group["lr"] = group.get("factor", 1) * 0.01 * (1 + (step - 1) % 3)
         opt.step()
         look()
     opt.eval()
@@ -48,3 +48,5 @@ run("free-adamw", lambda p: AdamWScheduleFree(p, lr=0.01, weight_decay=0.1, warm
 run("free-adamw-count", lambda p: AdamWScheduleFree(p, lr=0.01, weight_decay=0.1, r=1.0, weight_lr_power=0.5))
 run("free-radam", lambda p: RAdamScheduleFree(p, lr=0.01, weight_decay=0.1))
 run("free-sgd", lambda p: SGDScheduleFree(p, lr=0.01, weight_decay=0.1, warmup_steps=4))
+run("free-adamw-groups", lambda p: AdamWScheduleFree([
+    {"params": [p[0]], "weight_decay": 0.1}, {"params": [p[1]], "weight_decay": 0.0, "factor": 0.5}], lr=0.01))
