@@ -31,15 +31,18 @@ static af_status find_average(af_graph *g, float *values, af_error *err)
     if (sums[2] == 0) /* nothing was learnt yet */
         return AF_OK;
     for (const af_state_part *p = af_graph_states(g); p; p = p->next) {
+        const float *view = is_z(p) ? af_tensor_host_view(p->t) : NULL;
         const uint64_t bytes = is_z(p) ? af_tensor_bytes(p->t) : 0;
         if (!bytes)
             continue;
-        free(z);
-        z = malloc(bytes);
-        if (!z)
-            AF_TRY(af_fail_nomem(err, "the average of the weights", bytes));
-        AF_TRY(af_tensor_read(g, p->t, z, bytes, err));
-        to_average(values + p->from, z, p->full, g->optimizer.beta1);
+        if (!view) { /* on a GPU */
+            free(z);
+            z = malloc(bytes);
+            if (!z)
+                AF_TRY(af_fail_nomem(err, "the average of the weights", bytes));
+            AF_TRY(af_tensor_read(g, p->t, z, bytes, err));
+        }
+        to_average(values + p->from, view ? view : z, p->full, g->optimizer.beta1);
     }
 done:
     free(z);

@@ -433,10 +433,12 @@ af_status af_memory_fit(af_step_graph *s, uint64_t free_bytes, af_error *err)
 
 static uint64_t copies(const af_step_graph *s, const af_plan_info *p)
 {
-    const bool averages =
-        af_optimizer_averages(s->run->optimizer); /* what was taken, the average */
-    return (s->model->adapter || s->run->sync_ref ? p->params : 0) +
-           (averages ? 2 * p->params : 0) + s->prompts_bytes;
+    /* schedule-free: what gradients are taken at, the average, and on a GPU what it is made from */
+    const uint64_t averages = !af_optimizer_averages(s->run->optimizer) ? 0
+                              : af_run_model_on_cpu(s->model)           ? 2
+                                                                        : 3;
+    return (s->model->adapter || s->run->sync_ref ? p->params : 0) + averages * p->params +
+           s->prompts_bytes;
 }
 
 uint64_t af_memory_copies(const af_step_graph *s) { return copies(s, &s->plan); }
