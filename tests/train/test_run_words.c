@@ -67,6 +67,25 @@ static void test_maps_as_text(void **state)
     check_refusals(bad, AF_LEN(bad));
 }
 
+/* Numbers and booleans in quotes, where the key can have nothing else. */
+static void test_values_as_text(void **state)
+{
+    static const char *const cases[][2] = {
+        {AX "learning_rate: \"2e-4\"", "learning_rate: 0.0002\n"},
+        {AX "micro_batch_size: '3'\nbf16: \"true\"", "micro_batch_size: 3\n"},
+        {AX "sample_packing: \"True\"", "sample_packing: true\n"},
+        {TRL "use_peft: \"true\"\nlora_r: \"4\"", "adapter: lora\n"},
+        {AX "seed: 3\nrun_name: \"17\"", "seed: 3\n"},
+    };
+    static const char *const bad[][2] = {
+        {AX "learning_rate: \"fast\"", "learning_rate must be a number, not 'fast' in quotes"},
+        {AX "micro_batch_size: '2.5'", "micro_batch_size must be a whole number, not '2.5'"},
+    };
+    (void)state;
+    check_lines(cases, AF_LEN(cases));
+    check_refusals(bad, AF_LEN(bad));
+}
+
 /* Keys of `accelerate launch`, which TRL hands on, and of Megatron: where, not what is learnt. */
 static void test_keys_of_launchers(void **state)
 {
@@ -77,7 +96,8 @@ static void test_keys_of_launchers(void **state)
         {"model_name_or_path: m\ndatasets: [{path: d}]\nfinetuning_type: full\n"
          "tensor_model_parallel_size: 2\npipeline_model_parallel_size: 2\nsequence_parallel: true\n"
          "expert_model_parallel_size: 2\nbias_activation_fusion: true\nuse_mca: true\n"
-         "overlap_grad_reduce: true\nmoe_token_dispatcher_type: alltoall\nmoe_grouped_gemm: true",
+         "recompute_granularity: full\noverlap_grad_reduce: true\nmoe_token_dispatcher_type: "
+         "alltoall\nmoe_grouped_gemm: true",
          "adapter: full\n"},
     };
     (void)state;
@@ -106,10 +126,15 @@ static void test_files_with_few_keys(void **state)
     }
 }
 
+#define OUMI(more)                                                                                 \
+    "model: {model_name: m, " more "}\ntraining: {trainer_type: TRL_SFT}\n"                        \
+    "data: {train: {datasets: [{dataset_name: a/b}]}}"
+
 static void test_older_and_rarer_keys(void **state)
 {
     static const char *const cases[][2] = {
         {AX "rl: dpo\nref_model: m", "rl: dpo\n"},
+        {OUMI("model_kwargs: {quantization_config: {quant_method: mxfp4}}"), "adapter: full\n"},
         {AX "adapter: lora\nload_in_8bit: true\nbnb_8bit_compute_dtype: float16\nuse_bnb: true\n"
             "peft_type: LORA\nllm_int8_enable_fp32_cpu_offload: true\nllm_int8_threshold: 6.0",
          "load_in_8bit: true\n"},
@@ -124,6 +149,8 @@ static void test_older_and_rarer_keys(void **state)
     };
     static const char *const bad[][2] = {
         {AX "rl: dpo\nref_model: other", "'ref_model' with 'other' is not supported"},
+        {OUMI("model_kwargs: {quantization_config: {quant_method: gptq}}"),
+         "'model_kwargs' is not supported"},
         {AX "llm_int8_skip_modules: [lm_head]", "'llm_int8_skip_modules' is not supported"},
         {AX "bnb_config: {bnb_4bit_quant_type: fp4}", "'bnb_config' is not supported"},
         {"model: m\ntuner_type: lora\ndataset: a.jsonl\nuse_chat_template: false",
@@ -181,6 +208,7 @@ int main(void)
     af_log_mute(true);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_maps_as_text),
+        cmocka_unit_test(test_values_as_text),
         cmocka_unit_test(test_keys_of_launchers),
         cmocka_unit_test(test_files_with_few_keys),
         cmocka_unit_test(test_older_and_rarer_keys),

@@ -120,6 +120,7 @@ static const struct {
     {"chatml", AF_SHAPE_MESSAGES},
     {"completion", AF_SHAPE_TEXT},
     {"pretrain", AF_SHAPE_TEXT},
+    {"sharegpt_simple", AF_SHAPE_SHAREGPT},
     {"dpo", AF_SHAPE_PREFERENCE},
     {"orpo", AF_SHAPE_PREFERENCE},
     {"bradley_terry", AF_SHAPE_AUTO},

@@ -1,5 +1,7 @@
-/* json_maps.c - maps that a file gives as text, '{"min_lr": 1e-6}': the parsers of command lines of
- * transformers, TRL, LLaMA-Factory and ms-swift take them so, from files, too. */
+/* json_maps.c - values that a file gives as text. Maps, '{"min_lr": 1e-6}': the parsers of command
+ * lines of transformers, TRL, LLaMA-Factory and ms-swift take them so, from files, too. And
+ * numbers, "2e-4": the trainers' schemas turn them into what the key wants. */
+#include "train/run/run_keys.h"
 #include "train/run/run_translation.h"
 
 /* Keys whose values are maps, by their last words, or as a whole. */
@@ -46,6 +48,28 @@ static af_status read_map(af_yaml **out, const af_translation *t, const char *ke
     return AF_OK;
 }
 
+/* Whether a text in quotes can only be a number, true or false. */
+static bool is_value(const char *key, const af_yaml *n)
+{
+    const af_key *k = af_key_find(key);
+    const af_yaml plain = {.kind = AF_YAML_SCALAR, .text = n->text};
+    bool b;
+    double v;
+    if (n->kind != AF_YAML_SCALAR || !n->quoted ||
+        (k && k->kind != AF_KEY_I64 && k->kind != AF_KEY_F64 && k->kind != AF_KEY_BOOL &&
+         k->kind != AF_KEY_TRI))
+        return false;
+    return af_yaml_bool(&plain, &b) || af_yaml_f64(&plain, &v);
+}
+
+static af_status read_value(af_yaml **out, const af_translation *t, const char *key)
+{
+    if (!is_value(key, *out))
+        return AF_OK;
+    *out = af_translate_scalar(t, (*out)->line, (*out)->text);
+    return *out ? AF_OK : af_fail_nomem(t->err, key, sizeof **out);
+}
+
 af_status af_json_maps_open(const af_yaml **root, const af_translation *t)
 {
     const af_yaml *from = *root;
@@ -55,6 +79,8 @@ af_status af_json_maps_open(const af_yaml **root, const af_translation *t)
     for (int i = 0; i < from->count && st == AF_OK; i++) {
         item[i] = from->item[i];
         st = read_map(&item[i], t, from->key[i], item[i]);
+        if (st == AF_OK && from->key_line[i] > 0) /* not on the command line */
+            st = read_value(&item[i], t, from->key[i]);
     }
     if (st == AF_OK) {
         *copy = *from;

@@ -140,6 +140,15 @@ static af_status put_frozen(af_translation *t, const af_yaml *n, int line)
     return af_translate_put(t, "freeze_parameters", line, list);
 }
 
+/* model_kwargs: {quantization_config: {quant_method: mxfp4}}, as the experts of gpt-oss are stored.
+ */
+static bool is_stored_type(const af_yaml *kwargs)
+{
+    const af_yaml *q = af_nested_given(kwargs, "quantization_config");
+    return kwargs->kind == AF_YAML_MAP && kwargs->count == 1 && q && q->kind == AF_YAML_MAP &&
+           q->count == 1 && says(af_nested_given(q, "quant_method"), "mxfp4");
+}
+
 /* Its own checks: what the trainer is, and how often it saves. */
 static bool put_special(af_translation *t, const af_yaml *map, int i, af_status *st)
 {
@@ -160,6 +169,8 @@ static bool put_special(af_translation *t, const af_yaml *map, int i, af_status 
         *st = af_nested_put(t, "save_strategy", line, "epoch");
     else if (is(key, "freeze_layers") && n->kind == AF_YAML_LIST)
         *st = put_frozen(t, n, line);
+    else if (is(key, "model_kwargs") && is_stored_type(n))
+        *st = AF_OK;
     else if (is(key, "lora_init_weights"))
         *st = af_translate_put(t, "peft_init_lora_weights", line, n);
     else

@@ -57,7 +57,8 @@ static const foreign_group groups[] = {
      "peft_autocast_adapter_dtype autocast_adapter_dtype lora_dtype"},
     {IDLE, "recomputation has one kind: see 'gradient_checkpointing'",
      "gradient_checkpointing_kwargs activation_checkpointing_kwargs use_reentrant_gc "
-     "selective_checkpointing gradient_checkpointing_use_reentrant"},
+     "selective_checkpointing gradient_checkpointing_use_reentrant recompute_granularity "
+     "recompute_method recompute_num_layers"},
     {IDLE, "memory is planned before a run: see 'afinar plan'",
      "low_cpu_mem_usage max_memory gpu_memory_limit device_map offload_folder lora_on_cpu "
      "clear_cache_threshold layer_offloading ple_cpu_offload gc_steps gc_collect_steps "
