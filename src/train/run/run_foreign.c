@@ -77,7 +77,8 @@ static const foreign_group groups[] = {
      "resources_per_worker device_groups parallelism_config average_tokens_across_devices "
      "accelerator_config "
      "master_addr master_port save_on_each_node split_batches sharded_ddp log_on_each_node "
-     "tpu_num_cores xpu_backend use_mps_device dispatch_batches mp_parameters zero_first "
+     "tpu_num_cores tpu_metrics_debug xpu_backend use_mps_device dispatch_batches mp_parameters "
+     "zero_first "
      "placement_strategy ignore_bias_buffers ds3_gather_for_generation sequence_parallel_size "
      "zero_hpz_partition_size "
      "num_processes num_machines machine_rank accelerate_config config_file main_process_ip "
@@ -115,7 +116,8 @@ static const foreign_group groups[] = {
      "do_causal_lm_eval eval_causal_lm_metrics do_bench_eval bench_dataset bench_split "
      "bench_source_max_len lm_eval_* eval_table_* eval_max_new_tokens eval_num_beams "
      "generate_during_eval dpo_generate_during_eval "
-     "predict_with_generate do_predict val_batches test test_batches past_index label_names "
+     "predict_with_generate use_legacy_prediction_loop do_predict val_batches test test_batches "
+     "past_index label_names "
      "task task_dir lang n_shot save_dir max_eval_samples acc_strategy eval_metric eval_limit "
      "benchmarks eval_use_evalscope eval_dataset_args eval_generation_config extra_eval_args "
      "val_dataset_shuffle"},
@@ -171,7 +173,8 @@ static const foreign_group groups[] = {
     {IDLE, "the model is text only",
      "image_* video_* audio_* use_audio_in_video crop_to_patches media_dir freeze_vision_tower "
      "freeze_multi_modal_projector freeze_mm_modules processor_kwargs finetune_vision_layers "
-     "vision_all_linear train_mm_proj_only freeze_vit freeze_aligner vit_lr aligner_lr "
+     "vision_all_linear vlm_lora_scope train_mm_proj_only freeze_vit freeze_aligner vit_lr "
+     "aligner_lr "
      "vit_gradient_checkpointing max_pixels norm_bbox"},
     {IDLE, "weights are always written as safetensors",
      "save_safetensors safe_serialization max_shard_size"},
