@@ -3,6 +3,7 @@
 #define _GNU_SOURCE /* memmem */
 #include "base/buf.h"
 #include "data/render/renderer.h"
+#include "data/render/turn_tools.h"
 
 typedef struct turn_pair {
     af_row source, target;
@@ -16,7 +17,8 @@ typedef struct turn_work {
     const af_conversation *conversation;
     const char *system; /* NULL = none */
     uint64_t system_len;
-    size_t first; /* message of the first turn */
+    af_buf with_tools; /* the system text and what it says of tools */
+    size_t first;      /* message of the first turn */
     turn_pair *pair;
     int64_t pairs;
     int32_t eos;
@@ -161,10 +163,22 @@ static bool is_role(const turn_work *w, size_t i, const char *role)
     return strcmp(role_at(w, i), role) == 0;
 }
 
+static const json_t *calls_at(const turn_work *w, size_t i)
+{
+    const json_t *calls = json_object_get(message(w, i), "tool_calls");
+    return json_array_size(calls) ? calls : NULL;
+}
+
 static af_status content_at(const turn_work *w, size_t i, const char **text, uint64_t *len)
 {
     const json_t *m = message(w, i), *c = json_object_get(m, "content");
-    if (!json_is_string(c) || json_array_size(json_object_get(m, "tool_calls")) > 0)
+    const bool calls = calls_at(w, i) && af_turn_tools_known(w->s->turns_name);
+    if (calls && (!c || json_is_null(c))) {
+        *text = "";
+        *len = 0;
+        return AF_OK;
+    }
+    if (!json_is_string(c) || (calls_at(w, i) && !calls))
         return af_fail(w->err, AF_EUNSUPPORTED,
                        "message %zu: tool calls and contents in parts are not supported with "
                        "'template: %s'; 'chat_template: tokenizer_default' has them",
@@ -230,6 +244,9 @@ static af_status encode_target(const turn_work *w, int64_t k)
         drop_thoughts(w, &b, text, len);
     else
         af_buf_add(&b, text, len);
+    if (calls_at(w, i) && !af_turn_calls_put(&b, calls_at(w, i)))
+        AF_TRY(
+            af_fail(w->err, AF_EFORMAT, "message %zu: a call has no name or no arguments", i + 1));
     if (b.bad)
         AF_TRY(af_fail_nomem(w->err, "a turn", len));
     AF_TRY(put_piece(w, &p->target, w->t->answer, b.data ? b.data : "", b.len));
@@ -312,6 +329,23 @@ static void find_system(turn_work *w)
         w->system = NULL;
 }
 
+/* The tools are told after the system text. */
+static af_status add_tools(turn_work *w)
+{
+    if (!af_turn_tools_known(w->s->turns_name))
+        return af_fail(w->err, AF_EUNSUPPORTED,
+                       "tools are not supported with 'template: %s'; 'chat_template: "
+                       "tokenizer_default' has them",
+                       w->s->turns_name);
+    af_buf_add(&w->with_tools, w->system ? w->system : "", w->system_len);
+    af_turn_tools_put(&w->with_tools, w->conversation->tools);
+    if (w->with_tools.bad)
+        return af_fail_nomem(w->err, "a turn", w->system_len);
+    w->system = w->with_tools.data;
+    w->system_len = w->with_tools.len;
+    return AF_OK;
+}
+
 /* Reads all turns into w->pair. No pairs: the conversation is not of turns, the record is skipped.
  */
 static af_status read_turns(turn_work *w, const af_data_source *source)
@@ -320,10 +354,7 @@ static af_status read_turns(turn_work *w, const af_data_source *source)
     af_status st = AF_OK;
     find_system(w);
     if (json_array_size(t->tools) > 0)
-        return af_fail(w->err, AF_EUNSUPPORTED,
-                       "tools are not supported with 'template: %s'; 'chat_template: "
-                       "tokenizer_default' has them",
-                       w->s->turns_name);
+        AF_TRY(add_tools(w));
     if (!alternates(w))
         return AF_OK;
     w->pairs = (int64_t)(json_array_size(t->messages) - w->first) / 2;
@@ -347,6 +378,7 @@ static void turns_clear(turn_work *w)
         af_row_clear(&w->pair[k].target);
     }
     free(w->pair);
+    af_buf_clear(&w->with_tools);
 }
 
 af_status af_turn_row(af_renderer *s, af_row *out, const af_conversation *t,

@@ -224,7 +224,7 @@ static bool calls_tools(const af_conversation *t)
 static void warn_of_ignored_tools(af_record_reader *d, const af_conversation *t)
 {
     const af_template *chat = d->renderer->chat;
-    if (t->kind != AF_CONVERSATION_CHAT || d->tools_warned || !chat)
+    if (t->kind != AF_CONVERSATION_CHAT || d->tools_warned || !chat || d->renderer->turns)
         return;
     const bool tools = json_array_size(t->tools) > 0 && !af_template_mentions(chat, "tools");
     const bool calls = calls_tools(t) && !af_template_mentions(chat, "tool_calls");

@@ -14,8 +14,6 @@
 #define IM_TOOL   "<|im_start|>tool\n" TEXT "<|im_end|>\n<|im_start|>assistant\n"
 #define IM_RESULT                                                                                  \
     "<|im_start|>user\n<tool_response>\n" TEXT                                                     \
-    "                                                   \
-    "                                          \
     "\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
 #define GEMMA_USER   "<start_of_turn>user\n" TEXT "<end_of_turn>\n<start_of_turn>model\n"
 #define GEMMA_ANSWER TEXT "<end_of_turn>\n"

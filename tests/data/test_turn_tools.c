@@ -1,0 +1,131 @@
+/* test_turn_tools.c - tools and calls in LLaMA-Factory's templates that have Qwen's tool format:
+ * the same texts as its QwenToolUtils gives (llamafactory 0.9.5). */
+#include "data_case.h"
+
+#define TOOLS                                                                                      \
+    "[{\\\"name\\\": \\\"f\\\", \\\"description\\\": \\\"d \u00e9 \\\\\\\"q\\\\\\\"\\\", "         \
+    "\\\"parameters\\\": {\\\"type\\\": \\\"object\\\", \\\"default\\\": 0.1, \\\"max\\\": 1e16, " \
+    "\\\"list\\\": [1, -2.5, true, null]}}, {\\\"type\\\": \\\"function\\\", \\\"function\\\": "   \
+    "{\\\"name\\\": \\\"g\\\"}}]"
+#define CALL                                                                                       \
+    "{\\\"name\\\": \\\"f\\\", \\\"arguments\\\": {\\\"a\\\": 0.1, \\\"b\\\": [], \\\"c\\\": {}}}"
+#define TURN(from, value) "{\"from\": \"" from "\", \"value\": \"" value "\"}"
+#define TALK(call)                                                                                 \
+    TURN("human", "q")                                                                             \
+    ", " TURN("function_call", call) ", " TURN("observation", "42") ", " TURN("gpt", "ok")
+
+/* What is said of the tools, the call, the result. */
+#define SAID                                                                                       \
+    "\n\n# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are " \
+    "provided with function signatures within <tools></tools> XML tags:\n<tools>\n{\"type\": "     \
+    "\"function\", \"function\": {\"name\": \"f\", \"description\": \"d \u00e9 \\\"q\\\"\", "      \
+    "\"parameters\": {\"type\": \"object\", \"default\": 0.1, \"max\": 1e+16, \"list\": [1, "      \
+    "-2.5, true, null]}}}\n{\"type\": \"function\", \"function\": {\"name\": \"g\"}}\n</tools>\n"  \
+    "\nFor each function call, return a json object with function name and arguments within "      \
+    "<tool_call></tool_call> XML tags:\n<tool_call>\n{\"name\": <function-name>, \"arguments\": "  \
+    "<args-json-object>}\n</tool_call>"
+#define CALLED                                                                                     \
+    "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 0.1, \"b\": [], \"c\": "                \
+    "{}}}\n</tool_call>"
+#define QWEN           "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
+#define IM(role, text) "<|im_start|>" role "\n" text "<|im_end|>\n"
+#define RESULT         IM("user", "<tool_response>\n42\n</tool_response>")
+
+static char model[1024];
+
+static int find_model(void **state)
+{
+    (void)state;
+    snprintf(model, sizeof model, "%s/models/qwen2", golden_dir());
+    return 0;
+}
+
+static void make(const data_case *c, const char *template, const char *turns, const char *more)
+{
+    static const char info[] =
+        "{\"talk\": {\"file_name\": \"talk.json\", \"formatting\": \"sharegpt\", \"columns\": "
+        "{\"messages\": \"conversations\", \"tools\": \"tools\", \"system\": \"system\"}}}";
+    char text[3000];
+    case_write(c, "dataset_info.json", info, strlen(info));
+    snprintf(text, sizeof text, "[{\"conversations\": [%s]%s}]", turns, more);
+    case_write(c, "talk.json", text, strlen(text));
+    snprintf(text, sizeof text,
+             "template: %s\ndataset: talk\ndataset_dir: %s\nenable_thinking: true\n", template,
+             c->dir);
+    case_run(c, model, text);
+}
+
+static void test_texts(void **state)
+{
+    static const struct {
+        const char *template, *turns, *more, *want;
+    } cases[] = {
+        {"qwen", TALK(CALL), ", \"tools\": \"" TOOLS "\"",
+         IM("system", QWEN SAID) IM("user", "q") IM("assistant", CALLED)
+             RESULT IM("assistant", "ok")},
+        {"qwen", TALK(CALL), ", \"tools\": \"[]\"",
+         IM("system", QWEN) IM("user", "q") IM("assistant", CALLED) RESULT IM("assistant", "ok")},
+        {"qwen3_nothink", TALK("[" CALL ", " CALL "]"),
+         ", \"system\": \"S\", \"tools\": \"" TOOLS "\"",
+         IM("system", "S" SAID) IM("user", "q") IM("assistant", CALLED "\n" CALLED)
+             RESULT IM("assistant", "ok")},
+        {"qwen3_nothink", TALK(CALL), ", \"tools\": \"" TOOLS "\"",
+         IM("system", SAID) IM("user", "q") IM("assistant", CALLED) RESULT IM("assistant", "ok")},
+    };
+    data_case c;
+    (void)state;
+    case_open(&c);
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        make(&c, cases[i].template, cases[i].turns, cases[i].more);
+        CHECK_OK(case_preview(&c), c.err);
+        assert_string_equal(json_string_value(json_object_get(json_array_get(c.rows, 0), "text")),
+                            cases[i].want);
+        CHECK_MSG(!strstr(c.log.data, "never reads"), "%s", c.log.data);
+    }
+    case_close(&c);
+}
+
+/* Calls and last answers carry loss, results do not. */
+static void test_loss(void **state)
+{
+    data_case c;
+    int trained = 0;
+    (void)state;
+    case_open(&c);
+    make(&c, "qwen", TALK(CALL), ", \"tools\": \"" TOOLS "\"");
+    CHECK_OK(case_preview(&c), c.err);
+    const json_t *labels = json_object_get(json_array_get(c.rows, 0), "labels");
+    const int all = (int)json_array_size(labels);
+    for (int i = 0; i < all; i++)
+        trained += json_integer_value(json_array_get(labels, (size_t)i)) != -100;
+    make(&c, "qwen", TURN("human", "q") ", " TURN("gpt", "ok"), "");
+    CHECK_OK(case_preview(&c), c.err);
+    const json_t *short_ones = json_object_get(json_array_get(c.rows, 0), "labels");
+    int plain = 0;
+    for (size_t i = 0; i < json_array_size(short_ones); i++)
+        plain += json_integer_value(json_array_get(short_ones, i)) != -100;
+    assert_true(trained > plain + 10 && trained < all / 2);
+    case_close(&c);
+}
+
+static void test_formats_that_are_not_known(void **state)
+{
+    data_case c;
+    (void)state;
+    case_open(&c);
+    make(&c, "llama3", TALK(CALL), ", \"tools\": \"" TOOLS "\"");
+    case_refused(&c, case_preview(&c), "tools are not supported with 'template: llama3'");
+    make(&c, "llama3", TALK(CALL), "");
+    case_refused(&c, case_preview(&c), "tool calls and contents in parts are not supported");
+    case_close(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_loss),
+        cmocka_unit_test(test_formats_that_are_not_known),
+    };
+    return cmocka_run_group_tests(tests, find_model, NULL);
+}
