@@ -1,5 +1,5 @@
-/* test_turn_tools.c - tools and calls in LLaMA-Factory's templates that have Qwen's tool format:
- * the same texts as its QwenToolUtils gives (llamafactory 0.9.5). */
+/* test_turn_tools.c - tools and calls in LLaMA-Factory's templates with Qwen's tool format and with
+ * its default one: the same texts as its tool_utils gives (llamafactory 0.9.5). */
 #include "data_case.h"
 
 #define TOOLS                                                                                      \
@@ -30,6 +30,26 @@
 #define QWEN           "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
 #define IM(role, text) "<|im_start|>" role "\n" text "<|im_end|>\n"
 #define RESULT         IM("user", "<tool_response>\n42\n</tool_response>")
+
+/* The default format. */
+#define PLAIN_TOOLS                                                                                \
+    "[{\\\"name\\\": \\\"f\\\", \\\"description\\\": \\\"d\\\", \\\"parameters\\\": "              \
+    "{\\\"properties\\\": "                                                                        \
+    "{\\\"a\\\": {\\\"type\\\": \\\"string\\\", \\\"description\\\": \\\"x\\\", \\\"enum\\\": "    \
+    "[\\\"u\\\", \\\"v\\\"]}, \\\"b\\\": {\\\"type\\\": \\\"array\\\", \\\"items\\\": "            \
+    "{\\\"type\\\": "                                                                              \
+    "\\\"integer\\\"}}, \\\"c\\\": {}}, \\\"required\\\": [\\\"b\\\"]}}, {\\\"type\\\": "          \
+    "\\\"function\\\", \\\"function\\\": {\\\"name\\\": \\\"g\\\", \\\"parameters\\\": "           \
+    "{\\\"properties\\\": {}}}}]"
+#define PLAIN_SAID                                                                                 \
+    "You have access to the following tools:\n> Tool Name: f\nTool Description: d\nTool Args:\n"   \
+    "  - a (string): x, should be one of [u, v]\n  - b (array, required): , where each item "      \
+    "should be integer\n  - c (): \n\n> Tool Name: g\nTool Description: \nTool Args:\n\nUse the "  \
+    "following format if using a tool:\n```\nAction: tool name (one of [f, g])\nAction Input: "    \
+    "the "                                                                                         \
+    "input to the tool, in a JSON format representing the kwargs (e.g. ```{\"input\": \"hello "    \
+    "world\", \"num_beams\": 5}```)\n```\n"
+#define PLAIN_CALLED "Action: f\nAction Input: {\"a\": 0.1, \"b\": [], \"c\": {}}"
 
 static char model[1024];
 
@@ -71,6 +91,12 @@ static void test_texts(void **state)
              RESULT IM("assistant", "ok")},
         {"qwen3_nothink", TALK(CALL), ", \"tools\": \"" TOOLS "\"",
          IM("system", SAID) IM("user", "q") IM("assistant", CALLED) RESULT IM("assistant", "ok")},
+        {"chatml", TALK(CALL), ", \"system\": \"S\", \"tools\": \"" PLAIN_TOOLS "\"",
+         IM("system", "S" PLAIN_SAID) IM("user", "q") IM("assistant", PLAIN_CALLED) IM("tool", "42")
+             IM("assistant", "ok")},
+        {"chatml", TALK("[" CALL ", " CALL "]"), "",
+         IM("user", "q") IM("assistant", PLAIN_CALLED "\n" PLAIN_CALLED) IM("tool", "42")
+             IM("assistant", "ok")},
     };
     data_case c;
     (void)state;
@@ -117,6 +143,8 @@ static void test_formats_that_are_not_known(void **state)
     case_refused(&c, case_preview(&c), "tools are not supported with 'template: llama3'");
     make(&c, "llama3", TALK(CALL), "");
     case_refused(&c, case_preview(&c), "tool calls and contents in parts are not supported");
+    make(&c, "chatml", TALK(CALL), ", \"tools\": \"" TOOLS "\"");
+    case_refused(&c, case_preview(&c), "no 'parameters' with 'properties'");
     case_close(&c);
 }
 

@@ -172,7 +172,7 @@ static const json_t *calls_at(const turn_work *w, size_t i)
 static af_status content_at(const turn_work *w, size_t i, const char **text, uint64_t *len)
 {
     const json_t *m = message(w, i), *c = json_object_get(m, "content");
-    const bool calls = calls_at(w, i) && af_turn_tools_known(w->s->turns_name);
+    const bool calls = calls_at(w, i) && af_turn_tools_of(w->s->turns_name);
     if (calls && (!c || json_is_null(c))) {
         *text = "";
         *len = 0;
@@ -244,7 +244,8 @@ static af_status encode_target(const turn_work *w, int64_t k)
         drop_thoughts(w, &b, text, len);
     else
         af_buf_add(&b, text, len);
-    if (calls_at(w, i) && !af_turn_calls_put(&b, calls_at(w, i)))
+    if (calls_at(w, i) &&
+        !af_turn_calls_put(&b, af_turn_tools_of(w->s->turns_name), calls_at(w, i)))
         AF_TRY(
             af_fail(w->err, AF_EFORMAT, "message %zu: a call has no name or no arguments", i + 1));
     if (b.bad)
@@ -332,13 +333,18 @@ static void find_system(turn_work *w)
 /* The tools are told after the system text. */
 static af_status add_tools(turn_work *w)
 {
-    if (!af_turn_tools_known(w->s->turns_name))
+    const af_turn_tools format = af_turn_tools_of(w->s->turns_name);
+    if (format == AF_TURN_TOOLS_NONE)
         return af_fail(w->err, AF_EUNSUPPORTED,
                        "tools are not supported with 'template: %s'; 'chat_template: "
                        "tokenizer_default' has them",
                        w->s->turns_name);
     af_buf_add(&w->with_tools, w->system ? w->system : "", w->system_len);
-    af_turn_tools_put(&w->with_tools, w->conversation->tools);
+    if (!af_turn_tools_put(&w->with_tools, format, w->conversation->tools))
+        return af_fail(w->err, AF_EFORMAT,
+                       "a tool of the record has no name, no 'parameters' with 'properties', or an "
+                       "'enum' of other values than strings, which 'template: %s' needs",
+                       w->s->turns_name);
     if (w->with_tools.bad)
         return af_fail_nomem(w->err, "a turn", w->system_len);
     w->system = w->with_tools.data;
