@@ -135,6 +135,9 @@ static void test_older_and_rarer_keys(void **state)
     static const char *const cases[][2] = {
         {AX "rl: dpo\nref_model: m", "rl: dpo\n"},
         {OUMI("model_kwargs: {quantization_config: {quant_method: mxfp4}}"), "adapter: full\n"},
+        {AX "distributed_type: ddp\ndata_processes: 24\nmodel_card: false\ntrain_batch_size: 68\n"
+            "total_train_batch_size: 32768\nmicro_batch_size: 4",
+         "micro_batch_size: 4\ngradient_accumulation_steps: 1\n"},
         {AX "adapter: lora\nload_in_8bit: true\nbnb_8bit_compute_dtype: float16\nuse_bnb: true\n"
             "peft_type: LORA\nllm_int8_enable_fp32_cpu_offload: true\nllm_int8_threshold: 6.0",
          "load_in_8bit: true\n"},

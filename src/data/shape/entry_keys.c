@@ -32,7 +32,9 @@ af_status af_data_entry_unknown(const af_data_entry *p, const char *name, const 
     bool on = true;
     int64_t v = 1;
     const bool off = (af_yaml_bool(n, &on) && !on) || (af_yaml_i64(n, &v) && v == 0);
-    if (af_yaml_is_null(n) || (advice && off))
+    const bool custom = strcmp(name, "format") == 0 && n->kind == AF_YAML_SCALAR &&
+                        strcmp(n->text, "custom") == 0; /* next to a `type` of the user's own */
+    if (af_yaml_is_null(n) || custom || (advice && off))
         return AF_OK; /* it asks for nothing */
     af_data_source_loc(at, p->o->run_path, line);
     if (advice)

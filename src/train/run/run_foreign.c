@@ -86,11 +86,13 @@ static const foreign_group groups[] = {
      "use_fsdp use_mca tensor_model_parallel_size pipeline_model_parallel_size "
      "expert_model_parallel_size expert_tensor_parallel_size sequence_parallel "
      "virtual_pipeline_model_parallel_size use_distributed_optimizer overlap_param_gather "
-     "overlap_grad_reduce moe_token_dispatcher_type moe_shared_expert_overlap"},
+     "overlap_grad_reduce moe_token_dispatcher_type moe_shared_expert_overlap distributed_type "
+     "n_gpus num_gpus"},
     {IDLE, "see 'bf16', which decides", "mixed_precision"},
     {IDLE, "see 'device'", "use_cpu no_cuda"},
     {IDLE, "see 'threads'",
-     "dataset_processes preprocessing_num_workers dataloader_num_workers dataset_num_proc "
+     "dataset_processes data_processes preprocessing_num_workers dataloader_num_workers "
+     "dataset_num_proc "
      "num_workers num_proc dataloader_pin_memory dataloader_persistent_workers "
      "dataloader_prefetch_factor dataloader_multiprocessing_context dataloader_in_order "
      "sample_packing_mp_start_method packing_num_proc"},
@@ -147,7 +149,8 @@ static const foreign_group groups[] = {
      "profiler_* sync_profiler_* enable_torch_profiler profile_modules profile profiling"},
     {IDLE, "nothing is uploaded: everything is in 'output_dir'",
      "overwrite_hub_revision "
-     "coreweave hub_* push_to_hub push_to_hub_* push_dataset_to_hub hf_use_auth_token hf_hub_token "
+     "coreweave model_card hub_* push_to_hub push_to_hub_* push_dataset_to_hub "
+     "hf_use_auth_token hf_hub_token "
      "ms_hub_token om_hub_token use_auth_token token hf_token"},
     {IDLE, "see 'afinar merge', 'afinar export' and 'afinar quantize'",
      "export export_* merge_lora merge_adapter merge_method gradio_* lora_out_dir"},
@@ -201,6 +204,8 @@ static const foreign_group groups[] = {
      "fp16 float16 fp16_opt_level half_precision_backend fp16_backend pure_bf16 bfloat16 "
      "float32"},
 
+    {INSTEAD, "a step has 'micro_batch_size' times 'gradient_accumulation_steps' rows",
+     "train_batch_size total_train_batch_size"},
     {INSTEAD, "an answer keeps its share of a record that is cut", "reserved_label_len"},
     {INSTEAD, "a 4-bit base is nf4 as bitsandbytes has it", "nf4_backend"},
     {INSTEAD,
