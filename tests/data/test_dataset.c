@@ -357,9 +357,8 @@ static void test_keys_of_an_entry_that_are_off(void **state)
 {
     static const char record[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"U\"}, "
                                  "{\"role\": \"assistant\", \"content\": \"A\"}]}\n";
-    static const char *const off[] = {
-        "shards:",      "skip: 0",       "split_thinking: false", "columns: [messages]",
-        "field_human:", "format: custom"};
+    static const char *const off[] = {"shards:", "skip: 0", "split_thinking: false",
+                                      "columns: [messages]", "format: custom"};
     static const char *const on[] = {"shards_idx: 1", "skip: 10", "logprobs_field: x", "format: x"};
     static const char form[] = "datasets:\n  - path: %s\n    %s\n";
     data_case c;
