@@ -2,49 +2,15 @@
 #include "convert/merge/merge_run.h"
 
 #include "base/log.h"
-
-#include <ctype.h>
+#include "convert/merge/merge_names.h"
 
 enum { NAME_BYTES = 512 };
-
-/* The number in "....layers.N....", or -1; *at, *end are where it stands. */
-static int64_t layer_of(const char *name, size_t *at, size_t *end)
-{
-    static const char *const marks[] = {"layers.", ".h."};
-    for (size_t i = 0; i < AF_LEN(marks); i++) {
-        const char *p = strstr(name, marks[i]);
-        if (!p)
-            continue;
-        p += strlen(marks[i]);
-        size_t n = 0;
-        int64_t v = 0;
-        while (n < 6 && isdigit((unsigned char)p[n]))
-            v = v * 10 + (p[n++] - '0');
-        if (n && p[n] == '.') {
-            *at = (size_t)(p - name);
-            *end = *at + n;
-            return v;
-        }
-    }
-    return -1;
-}
-
-static bool is_embed(const char *name)
-{
-    return strstr(name, "embed_tokens") || strstr(name, "wte.weight");
-}
-
-static bool is_head(const char *name)
-{
-    const size_t n = strlen(name);
-    return n >= 14 && strcmp(name + n - 14, "lm_head.weight") == 0;
-}
 
 /* "model.layers.3.x" with another number. */
 static void renumber(const char *name, int64_t layer, char *out)
 {
     size_t at, end;
-    if (layer_of(name, &at, &end) < 0 || layer < 0)
+    if (af_merge_layer_of(name, &at, &end) < 0 || layer < 0)
         snprintf(out, NAME_BYTES, "%s", name);
     else
         snprintf(out, NAME_BYTES, "%.*s%lld%s", (int)at, name, (long long)layer, name + end);
@@ -83,7 +49,7 @@ static af_status set_shape(const af_merge_run *r, af_merge_item *m, af_error *er
     const af_model_tensor *a = m->tensor[0];
     m->ndim = a->ndim;
     memcpy(m->dim, a->dim, sizeof m->dim);
-    m->embed = a->ndim == 2 && (is_embed(m->name) || is_head(m->name));
+    m->embed = a->ndim == 2 && (af_merge_is_embed(m->name) || af_merge_is_head(m->name));
     for (int i = 1; i < m->n; i++) {
         const af_model_tensor *b = m->tensor[i];
         if (!same_shape(a, b, m->embed ? 1 : 0))
@@ -125,14 +91,14 @@ static af_status add_item(af_merge_run *r, int slice, const char *like, int64_t 
         const af_model_reader *in = r->in[src->model];
         renumber(like, layer < 0 ? -1 : src->from + layer, name);
         const af_model_tensor *x = af_model_reader_find(in, name);
-        if (!x && is_head(name)) /* tied: the embedding is the head */
+        if (!x && af_merge_is_head(name)) /* tied: the embedding is the head */
             x = af_model_reader_find(in, "model.embed_tokens.weight");
         if (!x)
             return wrong_tensor(r, src, name, "has no", err);
         m->source[m->n] = src;
         m->tensor[m->n++] = x;
     }
-    for (int i = 0; i < m->n && is_head(m->name); i++)
+    for (int i = 0; i < m->n && af_merge_is_head(m->name); i++)
         r->untied |= !r->in[m->source[i]->model]->config.tie_word_embeddings;
     r->items++;
     return set_shape(r, m, err);
@@ -171,7 +137,7 @@ static const char *later_head(const af_merge_run *r, int slice)
     for (int k = 0; k < s->sources; k++) {
         const af_model_reader *in = r->in[s->source[k].model];
         for (int i = 0; i < in->count; i++)
-            if (is_head(in->tensor[i].name) && (k == 0 || !in->config.tie_word_embeddings))
+            if (af_merge_is_head(in->tensor[i].name) && (k == 0 || !in->config.tie_word_embeddings))
                 return k ? in->tensor[i].name : NULL;
     }
     return NULL;
@@ -185,7 +151,7 @@ static af_status add_outer(af_merge_run *r, bool before, af_error *err)
     size_t at, end;
     for (int i = 0; i < in->count; i++) {
         const char *name = in->tensor[i].name;
-        if (layer_of(name, &at, &end) >= 0 || is_embed(name) != before)
+        if (af_merge_layer_of(name, &at, &end) >= 0 || af_merge_is_embed(name) != before)
             continue;
         const af_status st = add_item(r, slice, name, -1, -1, 0, err);
         if (st != AF_OK)
@@ -203,7 +169,7 @@ static af_status add_slice(af_merge_run *r, int slice, af_error *err)
     size_t at, end;
     for (int64_t layer = 0; layer < n; layer++, r->layers++)
         for (int i = 0; i < in->count; i++) {
-            if (layer_of(in->tensor[i].name, &at, &end) != s->from + layer)
+            if (af_merge_layer_of(in->tensor[i].name, &at, &end) != s->from + layer)
                 continue;
             const double t = n > 1 ? (double)layer / (double)(n - 1) : 1;
             const af_status st = add_item(r, slice, in->tensor[i].name, layer, r->layers, t, err);

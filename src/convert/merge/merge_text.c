@@ -2,19 +2,67 @@
 #include "convert/merge/merge_run.h"
 #include "format/chat/chat_template.h"
 
-/* Layer switches follow the layers they belong to. */
-static void put_layer_types(const af_merge_run *r, json_t *config)
+/* Whether the layers of the result are those of one model, all of them in their order. */
+static bool same_layers(const af_merge_run *r, const af_model_reader *shape)
+{
+    int64_t next = 0;
+    for (int i = 0; i < r->config->slices; i++) {
+        const af_merge_source *s = &r->config->slice[i].source[0];
+        if (s->from != next)
+            return false;
+        next = s->to;
+    }
+    return next == shape->config.num_hidden_layers;
+}
+
+/* The entry of a layer in a list that config.json has; GGUF files say as much by their metadata. */
+static json_t *layer_entry(const af_hf_config *c, const char *key, int64_t layer)
+{
+    json_t *from = c->raw ? json_object_get(af_config_own(c->raw), key) : NULL;
+    if (json_array_size(from) == (size_t)c->num_hidden_layers)
+        return json_incref(json_array_get(from, (size_t)layer));
+    const bool known = c->layer_types && (c->layer_types[layer] == AF_LAYER_SLIDING ||
+                                          c->layer_types[layer] == AF_LAYER_FULL);
+    if (from || !known || strcmp(key, "layer_types") != 0)
+        return NULL;
+    return json_string(c->layer_types[layer] == AF_LAYER_SLIDING ? "sliding_attention"
+                                                                 : "full_attention");
+}
+
+/* A list with one entry per layer: each layer of the result has that of the layer it is made of. */
+static bool put_layer_list(const af_merge_run *r, json_t *own, const char *key)
 {
     json_t *list = json_array();
     for (int i = 0; i < r->config->slices; i++) {
         const af_merge_source *s = &r->config->slice[i].source[0];
-        const af_hf_config *c = &r->in[s->model]->config;
-        for (int64_t l = s->from; l < s->to && l < c->num_hidden_layers; l++)
-            json_array_append_new(list, json_string(c->layer_types[l] == AF_LAYER_SLIDING
-                                                        ? "sliding_attention"
-                                                        : "full_attention"));
+        for (int64_t l = s->from; l < s->to; l++)
+            if (json_array_append_new(list, layer_entry(&r->in[s->model]->config, key, l)) != 0) {
+                json_decref(list);
+                return false;
+            }
     }
-    json_object_set_new(config, "layer_types", list);
+    return json_object_set_new(own, key, list) == 0;
+}
+
+/* How many layers there are, by the word of the family, and what each of them is. */
+static void put_layers(const af_merge_run *r, json_t *own)
+{
+    static const char *const count[] = {"num_hidden_layers", "n_layer", "n_layers", "num_layers"};
+    static const char *const list[] = {"layer_types", "mlp_layer_types", "layers_block_type",
+                                       "no_rope_layers", "attention_layers"};
+    bool any = false;
+    for (size_t i = 0; i < AF_LEN(count); i++)
+        if (json_object_get(own, count[i])) {
+            json_object_set_new(own, count[i], json_integer(r->layers));
+            any = true;
+        }
+    if (!any)
+        json_object_set_new(own, count[0], json_integer(r->layers));
+    for (size_t i = 0; i < AF_LEN(list); i++)
+        if (json_object_get(own, list[i]) && put_layer_list(r, own, list[i]) &&
+            json_object_get(own, "attention_types")) /* gpt_neo: the same, with a count */
+            json_object_set_new(own, "attention_types",
+                                json_pack("[[O, i]]", json_object_get(own, list[i]), 1));
 }
 
 static const struct {
@@ -121,11 +169,8 @@ af_status af_merge_text(const af_merge_run *r, const af_output *f, af_error *err
         json_object_del(config, "quantization_config");
         json_object_del(config, "quantization"); /* MLX's */
     }
-    if (r->layers != shape->config.num_hidden_layers) {
-        put_number(config, "num_hidden_layers", r->layers);
-        if (json_object_get(config, "layer_types"))
-            put_layer_types(r, config);
-    }
+    if (!same_layers(r, shape))
+        put_layers(r, af_config_own(config));
     for (int i = 0; i < r->items; i++)
         if (r->item[i].embed)
             put_number(config, "vocab_size", r->item[i].dim[0]);
