@@ -18,8 +18,8 @@ enum { NAME_BYTES = 1024 };
 
 typedef struct lora_part {
     const af_model_tensor *base, *model;
-    int64_t rank;
-    float *a, *b; /* [rank][cols], [rows][rank] */
+    int64_t rank, in, out;
+    float *a, *b; /* [rank][in], [out][rank] */
 } lora_part;
 
 typedef struct lora_extraction {
@@ -32,14 +32,33 @@ typedef struct lora_extraction {
     af_arena arena;
 } lora_extraction;
 
-/* A linear that PEFT can adapt: inside the layers, or the head. */
+static bool has_any(const char *name, const char *const *part, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strstr(name, part[i]))
+            return true;
+    return false;
+}
+
+/* A linear that PEFT can adapt: inside the layers, next to them, or the head. */
 static bool is_linear(const af_model_tensor *t)
 {
+    static const char *const place[] = {"layers.", ".h.", "transformer.blocks.", ".project_in.",
+                                        ".project_out."};
     const size_t n = strlen(t->name);
     if (t->ndim != 2 || n < 7 || strcmp(t->name + n - 7, ".weight") != 0)
         return false;
-    return (strstr(t->name, "layers.") || strcmp(t->name, "lm_head.weight") == 0) &&
-           !strstr(t->name, "norm");
+    if (strncmp(t->name, "lm_head.", 8) == 0)
+        return true;
+    const bool norm = strstr(t->name, "norm") && !strstr(t->name, ".norm_attn_norm.attn.");
+    return has_any(t->name, place, AF_LEN(place)) && !norm;
+}
+
+/* Matrices of Conv1D lie turned on disk, [in][out]: their A is of the rows. */
+static bool is_turned(const lora_extraction *j)
+{
+    const af_arch *a = af_arch_find(j->base->config.model_type);
+    return a && a->linears_turned;
 }
 
 static af_status read_delta(lora_extraction *j, const af_model_tensor *x, const af_model_tensor *y,
@@ -73,21 +92,26 @@ static af_status decompose(lora_extraction *j, lora_part *p, const float *d, af_
     af_status st = AF_OK;
     const int64_t rows = af_model_tensor_rows(p->base), cols = af_model_tensor_cols(p->base),
                   R = p->rank;
+    const bool turned = is_turned(j) && strncmp(p->base->name, "lm_head.", 8) != 0;
+    p->in = turned ? rows : cols;
+    p->out = turned ? cols : rows;
     double *s = af_calloc((uint64_t)R, sizeof *s);
     double *u = af_calloc((uint64_t)(R * rows), sizeof *u);
     double *v = af_calloc((uint64_t)(R * cols), sizeof *v);
-    p->a = af_arena_take(&j->arena, (uint64_t)(R * cols) * sizeof *p->a);
-    p->b = af_arena_take(&j->arena, (uint64_t)(R * rows) * sizeof *p->b);
+    p->a = af_arena_take(&j->arena, (uint64_t)(R * p->in) * sizeof *p->a);
+    p->b = af_arena_take(&j->arena, (uint64_t)(R * p->out) * sizeof *p->b);
     if (!s || !u || !v || !p->a || !p->b)
         AF_TRY(af_fail_nomem(err, p->base->name, (uint64_t)(R * (rows + cols)) * 12));
     AF_TRY(af_svd(d, rows, cols, R, 0, 0, j->pool, s, u, v, err));
     for (int64_t k = 0; k < R; k++) {
         const double root = sqrt(s[k]);
+        const double *of_in = turned ? u + k * rows : v + k * cols,
+                     *of_out = turned ? v + k * cols : u + k * rows;
         j->kept2 += s[k] * s[k];
-        for (int64_t c = 0; c < cols; c++)
-            p->a[k * cols + c] = (float)(root * v[k * cols + c]);
-        for (int64_t r = 0; r < rows; r++)
-            p->b[r * R + k] = (float)(root * u[k * rows + r]);
+        for (int64_t c = 0; c < p->in; c++)
+            p->a[k * p->in + c] = (float)(root * of_in[c]);
+        for (int64_t r = 0; r < p->out; r++)
+            p->b[r * R + k] = (float)(root * of_out[r]);
     }
 done:
     free(s);
@@ -155,11 +179,11 @@ static void put_targets(const lora_extraction *j, json_t *config)
 static af_status write_config(const lora_extraction *j, const af_output *f, const char *base,
                               af_error *err)
 {
-    json_t *c =
-        json_pack("{s:s, s:s, s:i, s:i, s:f, s:b, s:b, s:b, s:b, s:n, s:s, s:b}", "peft_type",
-                  "LORA", "task_type", "CAUSAL_LM", "r", j->rank, "lora_alpha", j->rank,
-                  "lora_dropout", 0.0, "use_rslora", 0, "use_dora", 0, "inference_mode", 1,
-                  "fan_in_fan_out", 0, "modules_to_save", "bias", "none", "init_lora_weights", 1);
+    json_t *c = json_pack("{s:s, s:s, s:i, s:i, s:f, s:b, s:b, s:b, s:b, s:n, s:s, s:b}",
+                          "peft_type", "LORA", "task_type", "CAUSAL_LM", "r", j->rank, "lora_alpha",
+                          j->rank, "lora_dropout", 0.0, "use_rslora", 0, "use_dora", 0,
+                          "inference_mode", 1, "fan_in_fan_out", is_turned(j), "modules_to_save",
+                          "bias", "none", "init_lora_weights", 1);
     if (!c)
         return af_fail_nomem(err, "adapter_config.json", 0);
     af_adapter_put_base(c, base);
@@ -180,24 +204,21 @@ static af_status write_values(const lora_extraction *j, const af_output *f, af_e
     AF_TRY(af_safetensors_writer_new(&w, path, 0, err));
     for (int i = 0; i < j->count; i++) {
         const lora_part *p = &j->list[i];
-        const int64_t cols = af_model_tensor_cols(p->base), rows = af_model_tensor_rows(p->base);
         snprintf(name, sizeof name, "base_model.model.%.*s.lora_A.weight", path_length(p),
                  p->base->name);
         AF_TRY(
-            af_safetensors_writer_add(w, name, AF_DTYPE_F32, (int64_t[]){p->rank, cols}, 2, err));
+            af_safetensors_writer_add(w, name, AF_DTYPE_F32, (int64_t[]){p->rank, p->in}, 2, err));
         snprintf(name, sizeof name, "base_model.model.%.*s.lora_B.weight", path_length(p),
                  p->base->name);
         AF_TRY(
-            af_safetensors_writer_add(w, name, AF_DTYPE_F32, (int64_t[]){rows, p->rank}, 2, err));
+            af_safetensors_writer_add(w, name, AF_DTYPE_F32, (int64_t[]){p->out, p->rank}, 2, err));
     }
     AF_TRY(af_safetensors_writer_begin(w, err));
     for (int i = 0; i < j->count; i++) {
         const lora_part *p = &j->list[i];
         const uint64_t R = (uint64_t)p->rank * 4;
-        AF_TRY(
-            af_safetensors_writer_data(w, p->a, R * (uint64_t)af_model_tensor_cols(p->base), err));
-        AF_TRY(
-            af_safetensors_writer_data(w, p->b, R * (uint64_t)af_model_tensor_rows(p->base), err));
+        AF_TRY(af_safetensors_writer_data(w, p->a, R * (uint64_t)p->in, err));
+        AF_TRY(af_safetensors_writer_data(w, p->b, R * (uint64_t)p->out, err));
     }
     st = af_safetensors_writer_commit(w, err);
     w = NULL;
