@@ -77,13 +77,15 @@ static void test_families(void **state)
         const char *family, *name[3];
         int names;
         bool turned;
+        int rank;
     } row[] = {
-        {"gpt2", {"attn.c_attn.weight", "mlp.c_proj.weight"}, 2, true},
-        {"mpt", {"attn.Wqkv.weight", "ffn.down_proj.weight"}, 2, false},
-        {"bloom", {"self_attention.query_key_value.weight"}, 1, false},
-        {"opt_350m", {"fc1.weight", "project_in.weight", "project_out.weight"}, 3, false},
-        {"dbrx", {"norm_attn_norm.attn.Wqkv.weight"}, 1, false},
-        {"modernbert_decoder", {"lm_head.dense.weight"}, 1, false},
+        {"gpt2", {"attn.c_attn.weight", "mlp.c_proj.weight"}, 2, true, 2},
+        {"mpt", {"attn.Wqkv.weight", "ffn.down_proj.weight"}, 2, false, 2},
+        {"bloom", {"self_attention.query_key_value.weight"}, 1, false, 2},
+        {"opt_350m", {"fc1.weight", "project_in.weight", "project_out.weight"}, 3, false, 2},
+        {"dbrx", {"norm_attn_norm.attn.Wqkv.weight"}, 1, false, 2},
+        {"modernbert_decoder", {"lm_head.dense.weight"}, 1, false, 2},
+        {"qwen2_moe", {"mlp.gate.weight", "q_proj.weight"}, 2, false, 20}, /* more than experts */
     };
     for (size_t i = 0; i < AF_LEN(row); i++) {
         formula_model f;
@@ -99,10 +101,11 @@ static void test_families(void **state)
         join(adapter, sizeof adapter, d.path, "adapter");
         join(merged, sizeof merged, d.path, "merged");
         write_changed(f.dir, other, row[i].name, row[i].names);
-        const af_extract_opts o = {.rank = 2, .threads = 2};
+        const af_extract_opts o = {.rank = row[i].rank, .threads = 2};
         CHECK_OK(af_extract_lora(f.dir, other, adapter, &o, &kept, &err), err);
         j = read_json(join(path, sizeof path, adapter, "adapter_config.json"));
         assert_int_equal(json_is_true(json_object_get(j, "fan_in_fan_out")), row[i].turned);
+        assert_int_equal(json_object_size(json_object_get(j, "rank_pattern")), 0);
         json_decref(j);
         const af_merge_adapter_opts m = {
             .adapter = {adapter}, .weight = {1}, .adapters = 1, .threads = 2};

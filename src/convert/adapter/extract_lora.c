@@ -18,8 +18,8 @@ enum { NAME_BYTES = 1024 };
 
 typedef struct lora_part {
     const af_model_tensor *base, *model;
-    int64_t rank, in, out;
-    float *a, *b; /* [rank][in], [out][rank] */
+    int64_t rank, in, out; /* rank: of the adapter; what is above that of the matrix is 0 */
+    float *a, *b;          /* [rank][in], [out][rank] */
 } lora_part;
 
 typedef struct lora_extraction {
@@ -40,6 +40,17 @@ static bool has_any(const char *name, const char *const *part, size_t n)
     return false;
 }
 
+/* PEFT has adapters on routers of this name, of the rank of all others. */
+static bool is_gate(const char *name) { return strstr(name, ".mlp.gate.weight") != NULL; }
+
+/* Routers that are no linears in transformers 5. */
+static bool is_other_router(const char *name)
+{
+    const size_t n = strlen(name), m = strlen(".gate.weight");
+    return strstr(name, ".router.") ||
+           (n >= m && strcmp(name + n - m, ".gate.weight") == 0 && !is_gate(name));
+}
+
 /* A linear that PEFT can adapt: inside the layers, next to them, or the head. */
 static bool is_linear(const af_model_tensor *t)
 {
@@ -51,7 +62,7 @@ static bool is_linear(const af_model_tensor *t)
     if (strncmp(t->name, "lm_head.", 8) == 0)
         return true;
     const bool norm = strstr(t->name, "norm") && !strstr(t->name, ".norm_attn_norm.attn.");
-    return has_any(t->name, place, AF_LEN(place)) && !norm;
+    return has_any(t->name, place, AF_LEN(place)) && !norm && !is_other_router(t->name);
 }
 
 /* Matrices of Conv1D lie turned on disk, [in][out]: their A is of the rows. */
@@ -91,15 +102,15 @@ static af_status decompose(lora_extraction *j, lora_part *p, const float *d, af_
 {
     af_status st = AF_OK;
     const int64_t rows = af_model_tensor_rows(p->base), cols = af_model_tensor_cols(p->base),
-                  R = p->rank;
+                  W = p->rank, R = AF_MIN(W, AF_MIN(rows, cols));
     const bool turned = is_turned(j) && strncmp(p->base->name, "lm_head.", 8) != 0;
     p->in = turned ? rows : cols;
     p->out = turned ? cols : rows;
     double *s = af_calloc((uint64_t)R, sizeof *s);
     double *u = af_calloc((uint64_t)(R * rows), sizeof *u);
     double *v = af_calloc((uint64_t)(R * cols), sizeof *v);
-    p->a = af_arena_take(&j->arena, (uint64_t)(R * p->in) * sizeof *p->a);
-    p->b = af_arena_take(&j->arena, (uint64_t)(R * p->out) * sizeof *p->b);
+    p->a = af_arena_take(&j->arena, (uint64_t)(W * p->in) * sizeof *p->a);
+    p->b = af_arena_take(&j->arena, (uint64_t)(W * p->out) * sizeof *p->b);
     if (!s || !u || !v || !p->a || !p->b)
         AF_TRY(af_fail_nomem(err, p->base->name, (uint64_t)(R * (rows + cols)) * 12));
     AF_TRY(af_svd(d, rows, cols, R, 0, 0, j->pool, s, u, v, err));
@@ -111,7 +122,7 @@ static af_status decompose(lora_extraction *j, lora_part *p, const float *d, af_
         for (int64_t c = 0; c < p->in; c++)
             p->a[k * p->in + c] = (float)(root * of_in[c]);
         for (int64_t r = 0; r < p->out; r++)
-            p->b[r * R + k] = (float)(root * of_out[r]);
+            p->b[r * W + k] = (float)(root * of_out[r]);
     }
 done:
     free(s);
@@ -145,7 +156,7 @@ static af_status add_tensor(lora_extraction *j, const af_model_tensor *x, af_err
     } else if (sum > 0) {
         lora_part *p = &j->list[j->count++];
         *p = (lora_part){.base = x, .model = y};
-        p->rank = AF_MIN(j->rank, AF_MIN(x->dim[0], x->dim[1]));
+        p->rank = is_gate(x->name) ? j->rank : AF_MIN(j->rank, AF_MIN(x->dim[0], x->dim[1]));
         j->all2 += sum;
         AF_TRY(decompose(j, p, d, err));
     }
