@@ -72,26 +72,26 @@ static void oft_blocks_case(size_t n, int last)
 static void oft_rotate_case(size_t n, int single)
 {
     using namespace ofts;
-    enum { N = 35, BLOCKS = 2, THREADS_OF_BLOCK = 256 };
+    enum { N = 135, BLOCKS = 2, THREADS_OF_BLOCK = 256, PER = 128, PARTS = 2 };
     const size_t I = BLOCKS * n, nn = n * n;
     const unsigned tiles = (unsigned)(n + 31) / 32;
     acts x(numbers(N * I, 1)), dy(numbers(N * I, 1)), y(N * I), turned(N * I);
-    floats r(numbers(BLOCKS * nn, 1)), dr(BLOCKS * nn);
+    floats r(numbers(BLOCKS * nn, 1)), dr(PARTS * BLOCKS * nn);
     const vec vx = x.values(), vr = r.values(), vdy = dy.values();
-    vec want(N * I), want_turned(N * I), want_dr(BLOCKS * nn);
+    vec want(N * I), want_turned(N * I), want_dr(PARTS * BLOCKS * nn);
     for (size_t i = 0; i < N * I; i++)
         for (size_t k = 0; k < n; k++) {
             const size_t c = i % n, b = i % I / n, own = single ? 0 : b, from = i - c + k;
             want[i] += vx[from] * vr[own * nn + k * n + c];
             want_turned[i] += vx[from] * vr[own * nn + c * n + k];
-            want_dr[b * nn + k * n + c] += vx[from] * vdy[i];
+            want_dr[(i / I / PER * BLOCKS + b) * nn + k * n + c] += vx[from] * vdy[i];
         }
     launch({2, BLOCKS * tiles}, THREADS_OF_BLOCK, oft_rotate, y.p(), x.p(), r.p(), (i64)N, (i64)I,
            (int)n, single, 0);
     launch({2, BLOCKS * tiles}, THREADS_OF_BLOCK, oft_rotate, turned.p(), x.p(), r.p(), (i64)N,
            (i64)I, (int)n, single, 1);
-    launch({tiles * tiles, BLOCKS}, THREADS_OF_BLOCK, oft_rotate_dr, dr.p(), x.p(), dy.p(), (i64)N,
-           (i64)I, (int)n);
+    launch({tiles * tiles, BLOCKS, PARTS}, THREADS_OF_BLOCK, oft_rotate_dr, dr.p(), x.p(), dy.p(),
+           (i64)N, (i64)I, (int)n, (i64)PER);
     same("oft_rotate", y, want, 1e-3);
     same("oft_rotate turned", turned, want_turned, 1e-3);
     same("oft_rotate_dr", dr, want_dr, 1e-3);
@@ -104,6 +104,7 @@ static void oft_cases()
     oft_blocks_case(17, 4);
     oft_blocks_case(17, -1);
     oft_rotate_case(5, 0);
+    oft_rotate_case(36, 0);
     oft_rotate_case(37, 0);
     oft_rotate_case(37, 1);
 }

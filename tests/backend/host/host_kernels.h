@@ -30,10 +30,14 @@ namespace frees
 {
 #include "ops/optim/schedule_free.cu"
 }
+#pragma push_macro("AF_VEC") /* of f32, whatever activations are */
+#undef AF_VEC
+#define AF_VEC 4
 namespace stable
 {
 #include "ops/optim/stable_adamw.cu"
 #undef EACH_VALUE
+#pragma pop_macro("AF_VEC")
 } // namespace stable
 #define AF_ROUND 0
 #define KIND     nearest
@@ -120,8 +124,12 @@ namespace ofts
 {
 #include "ops/oft/oft.cu"
 #undef TILE
+#undef ROWS
 #undef THREADS
 #undef EACH
+#undef LANES
+#undef PITCH
+#undef APART
 } // namespace ofts
 namespace routers
 {
