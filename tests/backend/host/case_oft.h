@@ -52,7 +52,8 @@ static void oft_blocks_case(size_t n, int last)
     const size_t count = n * (n - 1) / 2, nn = n * n;
     const int exact = last < 0;
     floats q(numbers(BLOCKS * count, 0.1)), dr(numbers(BLOCKS * nn, 1)), r(BLOCKS * nn),
-        space(BLOCKS * nn), back(BLOCKS * 4 * nn), dq(numbers(BLOCKS * count, 1));
+        space(BLOCKS * 3 * n * (n | 1)), back(BLOCKS * 5 * n * (n | 1)),
+        dq(numbers(BLOCKS * count, 1));
     const auto formula = [&](const vec &x) { return oft_formula(x, n, last); };
     launch({BLOCKS, 1}, THREADS_OF_BLOCK, oft_blocks, r.p(), space.p(), q.p(), (int)n, last, exact);
     same("oft_blocks", r, formula(q.values()), 1e-4);
@@ -102,6 +103,7 @@ static void oft_cases()
     for (const int last : {-1, 0, 1, 3, 4, 5})
         oft_blocks_case(5, last);
     oft_blocks_case(17, 4);
+    oft_blocks_case(34, 4);
     oft_blocks_case(17, -1);
     oft_rotate_case(5, 0);
     oft_rotate_case(36, 0);

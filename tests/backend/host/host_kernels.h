@@ -125,6 +125,7 @@ namespace ofts
 #include "ops/oft/oft.cu"
 #undef TILE
 #undef ROWS
+#undef NEAR
 #undef THREADS
 #undef EACH
 #undef LANES
