@@ -100,23 +100,45 @@ static int64_t layers_in(const af_weights *w)
     return most;
 }
 
-/* Module names inside a layer, each once: "self_attn.q_proj". */
-static json_t *keys_in(const af_weights *w)
+/* Whether a part of the path is a number. */
+static bool is_numbered(const char *path)
+{
+    for (const char *p = strchr(path, '.'); p; p = strchr(p, '.')) {
+        const size_t n = strspn(++p, "0123456789");
+        if (n && (p[n] == '.' || !p[n]))
+            return true;
+    }
+    return false;
+}
+
+/* What mlx-lm looks for, each once: module names inside a layer ("self_attn.q_proj"), and whole
+ * ones of modules outside ("lm_head"). */
+static af_status keys_in(const af_weights *w, json_t **out, af_error *err)
 {
     json_t *seen = json_object(), *list = json_array();
     for (int i = 0; i < af_weights_count(w); i++) {
         char path[NAME_BYTES], which;
-        const char *p = NULL;
-        if (split_name(af_weights_at(w, i)->name, path, &which))
-            p = strstr(path, "layers.");
+        if (!split_name(af_weights_at(w, i)->name, path, &which))
+            continue;
+        const char *p = strstr(path, "layers.");
+        if (!p && is_numbered(path)) {
+            json_decref(seen);
+            json_decref(list);
+            return af_fail(err, AF_EUNSUPPORTED,
+                           "'%.200s' cannot be written for MLX: layers of this model have another "
+                           "name in mlx-lm",
+                           path);
+        }
         p = p ? strchr(p + 7, '.') : NULL;
-        if (p && !json_object_get(seen, p + 1)) {
-            json_object_set_new(seen, p + 1, json_true());
-            json_array_append_new(list, json_string(p + 1));
+        p = p ? p + 1 : path;
+        if (!json_object_get(seen, p)) {
+            json_object_set_new(seen, p, json_true());
+            json_array_append_new(list, json_string(p));
         }
     }
     json_decref(seen);
-    return list;
+    *out = list;
+    return AF_OK;
 }
 
 /* Whether a tensor has the form that both formats give it: a matrix, of magnitudes one row. */
@@ -238,10 +260,12 @@ af_status af_adapter_to_mlx(const char *dir, const char *out, bool force, af_err
     const double scale = c.rslora ? c.alpha / sqrt(c.r) : c.alpha / c.r;
     const char *base = c.base_model ? c.base_model : "";
     const size_t name = af_hub_is_name(base) ? strcspn(base, "@") : strlen(base);
+    json_t *keys = NULL;
+    AF_TRY(keys_in(w, &keys, err));
     config = json_pack("{s:s, s:s%, s:I, s:{s:i, s:f, s:f, s:o}}", "fine_tune_type",
                        c.dora ? "dora" : "lora", "model", base, name, "num_layers",
                        (json_int_t)layers_in(w), "lora_parameters", "rank", c.r, "scale", scale,
-                       "dropout", c.dropout, "keys", keys_in(w));
+                       "dropout", c.dropout, "keys", keys);
     if (!config)
         AF_TRY(af_fail_nomem(err, "adapter_config.json", 0));
     AF_TRY(finish(w, out, dir, force, true, config, &c, scale, err));
