@@ -269,6 +269,16 @@ static void test_keys_are_read_where_transformers_reads_them(void **state)
     }
 }
 
+/* Families without experts that share a config class of others with them. */
+static void test_experts_of_dense_families_are_not_read(void **state)
+{
+    (void)state;
+    af_hf_config c = {0};
+    parse(&c, CONFIG("hunyuan_v1_dense", ",\"num_experts\":1,\"moe_topk\":1"));
+    assert_int_equal(c.num_experts, 0);
+    af_hf_config_clear(&c);
+}
+
 static void test_longrope(void **state)
 {
     (void)state;
@@ -469,6 +479,7 @@ int main(void)
         cmocka_unit_test(test_minimax_m3_as_published),
         cmocka_unit_test(test_rows_of_padding_by_family),
         cmocka_unit_test(test_keys_are_read_where_transformers_reads_them),
+        cmocka_unit_test(test_experts_of_dense_families_are_not_read),
         cmocka_unit_test(test_longrope),
         cmocka_unit_test(test_a_multimodal_model_says_at_the_top_whether_its_head_is_tied),
         cmocka_unit_test(test_wrong_values_have_one_clear_error),

@@ -196,6 +196,7 @@ const af_family af_families_inside[] = {
      .act = "silu",
      .eps = 1e-5,
      .theta = 1e4,
+     .own_experts = true,
      .tied = true,
      .pad = 1},
     {.model_type = "granite4_vision_text",

@@ -196,6 +196,7 @@ const af_family af_families_llama[] = {
      .eps = 1e-5,
      .theta = 1e4,
      .pad = 1,
+     .own_experts = true, /* a config that the mixtures share may say num_experts: 1 */
      .keys = af_config_hunyuan_rope},
     {.model_type = "cwm",
      .act = "silu",
