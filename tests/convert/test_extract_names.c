@@ -12,8 +12,17 @@ enum { PATH = 4200, VALUES = 1 << 16 };
 /* Entry (r, c) of a change of rank 1. */
 static float change_at(int64_t r, int64_t c) { return 0.3f * sinf((float)r) * cosf((float)c); }
 
-/* A copy of a folder in which the matrices that `names` lists (ends of names) are changed. */
-static void write_changed(const char *from, const char *to, const char *const *names, int n)
+/* The config and the name of a tensor in a multimodal repository with this text model. */
+static json_t *nested_config(json_t *text)
+{
+    return json_pack("{s:s, s:[s], s:O}", "model_type", "llava", "architectures",
+                     "LlavaForConditionalGeneration", "text_config", text);
+}
+
+/* A copy of a folder in which the matrices that `names` lists (ends of names) are changed; nested:
+ * as the text model of a larger one. */
+static void write_changed(const char *from, const char *to, const char *const *names, int n,
+                          bool nested)
 {
     static float x[VALUES];
     char path[PATH], file[PATH];
@@ -23,14 +32,17 @@ static void write_changed(const char *from, const char *to, const char *const *n
     int changed = 0;
     json_t *c = read_json(join(path, sizeof path, from, "config.json"));
     CHECK_OK(af_dir_make(to, &err), err);
-    CHECK_OK(af_json_write(to, "config.json", c, &err), err);
+    json_t *whole = nested ? nested_config(c) : json_incref(c);
+    CHECK_OK(af_json_write(to, "config.json", whole, &err), err);
+    json_decref(whole);
     json_decref(c);
     CHECK_OK(af_weights_open(&w, from, &err), err);
     join(file, sizeof file, to, "model.safetensors");
     CHECK_OK(af_safetensors_writer_new(&out, file, 0, &err), err);
     for (int i = 0; i < af_weights_count(w); i++) {
         const af_stored *s = af_weights_at(w, i);
-        CHECK_OK(af_safetensors_writer_add(out, s->name, s->dtype, s->dim, s->ndim, &err), err);
+        snprintf(path, sizeof path, "%s%s", nested ? "language_model." : "", s->name);
+        CHECK_OK(af_safetensors_writer_add(out, path, s->dtype, s->dim, s->ndim, &err), err);
     }
     CHECK_OK(af_safetensors_writer_begin(out, &err), err);
     for (int i = 0; i < af_weights_count(w); i++) {
@@ -48,7 +60,7 @@ static void write_changed(const char *from, const char *to, const char *const *n
     }
     CHECK_OK(af_safetensors_writer_commit(out, &err), err);
     af_weights_close(w);
-    CHECK_MSG(changed >= n, "%s: %d tensors were changed", from, changed);
+    CHECK_MSG(changed >= n && (n > 0 || !changed), "%s: %d tensors were changed", from, changed);
 }
 
 static double distance(const char *x, const char *y)
@@ -100,7 +112,7 @@ static void test_families(void **state)
         join(other, sizeof other, d.path, "other");
         join(adapter, sizeof adapter, d.path, "adapter");
         join(merged, sizeof merged, d.path, "merged");
-        write_changed(f.dir, other, row[i].name, row[i].names);
+        write_changed(f.dir, other, row[i].name, row[i].names, false);
         const af_extract_opts o = {.rank = row[i].rank, .threads = 2};
         CHECK_OK(af_extract_lora(f.dir, other, adapter, &o, &kept, &err), err);
         j = read_json(join(path, sizeof path, adapter, "adapter_config.json"));
@@ -118,8 +130,37 @@ static void test_families(void **state)
     }
 }
 
+/* PEFT calls modules as they are in memory, not as the folder does. */
+static void test_names_of_multimodal_repositories(void **state)
+{
+    (void)state;
+    static const char *const name[] = {"layers.0.self_attn.q_proj.weight"};
+    formula_model f;
+    scratch_dir d = scratch_new();
+    char path[PATH], base[256], other[256], adapter[256];
+    af_error err = {0};
+    snprintf(path, sizeof path, "%s/families/llama.json", golden_dir());
+    json_t *j = read_json(path);
+    formula_model_write(&f, j);
+    json_decref(j);
+    write_changed(f.dir, join(base, sizeof base, d.path, "base"), name, 0, true);
+    write_changed(f.dir, join(other, sizeof other, d.path, "other"), name, 1, true);
+    join(adapter, sizeof adapter, d.path, "adapter");
+    const af_extract_opts o = {.rank = 2, .threads = 2};
+    CHECK_OK(af_extract_lora(base, other, adapter, &o, NULL, &err), err);
+    j = read_json(join(path, sizeof path, adapter, "adapter_config.json"));
+    const json_t *list = json_object_get(j, "target_modules");
+    assert_int_equal(json_array_size(list), 1);
+    assert_string_equal(json_string_value(json_array_get(list, 0)),
+                        "model.language_model.layers.0.self_attn.q_proj");
+    json_decref(j);
+    formula_model_clear(&f);
+    scratch_free(&d);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_families)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_families),
+                                       cmocka_unit_test(test_names_of_multimodal_repositories)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,6 +18,7 @@ enum { NAME_BYTES = 1024 };
 
 typedef struct lora_part {
     const af_model_tensor *base, *model;
+    const char *path;      /* of the module, as PEFT has it */
     int64_t rank, in, out; /* rank: of the adapter; what is above that of the matrix is 0 */
     float *a, *b;          /* [rank][in], [out][rank] */
 } lora_part;
@@ -63,6 +64,27 @@ static bool is_linear(const af_model_tensor *t)
         return true;
     const bool norm = strstr(t->name, "norm") && !strstr(t->name, ".norm_attn_norm.attn.");
     return has_any(t->name, place, AF_LEN(place)) && !norm && !is_other_router(t->name);
+}
+
+/* Whether the tensor of a multimodal repository is of its text model: PEFT calls modules of the
+ * others by names that the folder does not tell. */
+static bool is_text(const lora_extraction *j, const char *name)
+{
+    const af_model_reader *in = j->base;
+    return !in->config.nested || !in->matched ||
+           strncmp(name, in->prefix, strlen(in->prefix)) == 0 || strstr(name, "lm_head.");
+}
+
+/* "model.layers.0.self_attn.q_proj" of the weight's name, in memory. */
+static const char *module_path(lora_extraction *j, const char *name)
+{
+    char own[NAME_BYTES], whole[NAME_BYTES];
+    snprintf(whole, sizeof whole, "%s", name);
+    if (j->base->config.nested && j->base->matched) {
+        af_model_reader_own_name(j->base, name, own, sizeof own);
+        af_spec_whole_name(&j->base->spec, own, whole, sizeof whole);
+    }
+    return af_arena_strndup(&j->arena, whole, strlen(whole) - strlen(".weight"));
 }
 
 /* Matrices of Conv1D lie turned on disk, [in][out]: their A is of the rows. */
@@ -146,7 +168,7 @@ static af_status add_tensor(lora_extraction *j, const af_model_tensor *x, af_err
     AF_TRY(read_delta(j, x, y, d, err));
     for (int64_t i = 0; i < n; i++)
         sum += (double)d[i] * d[i];
-    if (sum != 0 && !is_linear(x)) { /* also when it is not a number */
+    if (sum != 0 && (!is_linear(x) || !is_text(j, x->name))) { /* also when it is not a number */
         j->skipped++;
         af_log_write(AF_LOG_WARN, "'%s' differs, but an adapter does not hold it", x->name);
     } else if (!isfinite(sum)) {
@@ -155,7 +177,9 @@ static af_status add_tensor(lora_extraction *j, const af_model_tensor *x, af_err
                     x->name, j->base->path, j->model->path);
     } else if (sum > 0) {
         lora_part *p = &j->list[j->count++];
-        *p = (lora_part){.base = x, .model = y};
+        *p = (lora_part){.base = x, .model = y, .path = module_path(j, x->name)};
+        if (!p->path)
+            AF_TRY(af_fail_nomem(err, x->name, NAME_BYTES));
         p->rank = is_gate(x->name) ? j->rank : AF_MIN(j->rank, AF_MIN(x->dim[0], x->dim[1]));
         j->all2 += sum;
         AF_TRY(decompose(j, p, d, err));
@@ -167,15 +191,11 @@ done:
 
 /* ---- the adapter's files ---- */
 
-/* "model.layers.0.self_attn.q_proj" of the weight's name. */
-static int path_length(const lora_part *p) { return (int)strlen(p->base->name) - 7; }
-
 static void put_targets(const lora_extraction *j, json_t *config)
 {
     json_t *list = json_array(), *ranks = json_object(), *alphas = json_object();
     for (int i = 0; i < j->count; i++) {
-        char path[NAME_BYTES];
-        snprintf(path, sizeof path, "%.*s", path_length(&j->list[i]), j->list[i].base->name);
+        const char *path = j->list[i].path;
         json_array_append_new(list, json_string(path));
         if (j->list[i].rank != j->rank) { /* narrower than the rank */
             json_object_set_new(ranks, path, json_integer(j->list[i].rank));
@@ -215,12 +235,10 @@ static af_status write_values(const lora_extraction *j, const af_output *f, af_e
     AF_TRY(af_safetensors_writer_new(&w, path, 0, err));
     for (int i = 0; i < j->count; i++) {
         const lora_part *p = &j->list[i];
-        snprintf(name, sizeof name, "base_model.model.%.*s.lora_A.weight", path_length(p),
-                 p->base->name);
+        snprintf(name, sizeof name, "base_model.model.%s.lora_A.weight", p->path);
         AF_TRY(
             af_safetensors_writer_add(w, name, AF_DTYPE_F32, (int64_t[]){p->rank, p->in}, 2, err));
-        snprintf(name, sizeof name, "base_model.model.%.*s.lora_B.weight", path_length(p),
-                 p->base->name);
+        snprintf(name, sizeof name, "base_model.model.%s.lora_B.weight", p->path);
         AF_TRY(
             af_safetensors_writer_add(w, name, AF_DTYPE_F32, (int64_t[]){p->out, p->rank}, 2, err));
     }
@@ -272,6 +290,8 @@ af_status af_extract_lora(const char *base, const char *model, const char *out,
                        AF_ADAPTER_RANK_MAX);
     AF_TRY(af_model_reader_open_list(&j.base, base, err));
     AF_TRY(af_model_reader_open_list(&j.model, model, err));
+    if (j.base->config.nested && af_arch_find(j.base->config.model_type))
+        AF_TRY(af_model_reader_match(j.base, err)); /* for the names */
     AF_TRY(af_folder_open(&f, out, (const char *const[]){j.base->path, j.model->path}, 2, o->force,
                           err));
     AF_TRY(af_pool_new(&j.pool, o->threads, err));
