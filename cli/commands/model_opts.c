@@ -58,7 +58,7 @@ bool af_cli_split_weight(const char *s, char *dir, size_t size, double *weight)
         return true;
     *weight = w;
     dir[eq - s] = '\0';
-    return isfinite(w);
+    return isfinite((float)w);
 }
 
 af_status af_cli_open_model(af_model **out, const char *model, const af_model_flags *f,

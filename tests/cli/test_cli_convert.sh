@@ -67,6 +67,7 @@ wrong 2 "--plan applies to a merge file only" merge --extract-lora models/base m
 wrong 2 "--rank has no effect" merge models/base --adapter "$golden/peft/lora" --rank 4 -o "$tmp/out/p"
 wrong 2 "--type has no effect" merge ties.yml --type f32 -o "$tmp/out/p"
 wrong 2 "--adapter expects DIR or DIR=WEIGHT" merge models/base --adapter "$golden/peft/lora=nan" -o "$tmp/out/p"
+wrong 2 "--adapter expects DIR or DIR=WEIGHT" merge models/base --adapter "$golden/peft/lora=1e39" -o "$tmp/out/p" # infinite as f32
 wrong 1 "nf4 makes a folder" quantize "$llama" -o "$tmp/out/p.gguf" --type nf4
 wrong 1 "are for nf4 and fp4" quantize "$llama" -o "$tmp/out/p" --type int8 --block-size 32
 wrong 1 "cannot read '$tmp/absent.txt'" quantize "$llama" -o "$tmp/out/p" --type nf4 --eval "$tmp/absent.txt"
