@@ -7,9 +7,11 @@
 // variants: AF_T=bf16,half,float
 #include "dev.cuh"
 
+#ifndef NEAR
+#define NEAR 32 /* blocks whose matrices are in shared memory */
+#endif
 #define TILE    32
 #define ROWS    128
-#define NEAR    32 /* blocks whose matrices are in shared memory */
 #define THREADS 256
 #define EACH    4             /* rows, and columns, of a thread */
 #define LANES   (TILE / EACH) /* threads along a row of a tile */

@@ -120,6 +120,7 @@ thread_local float shared[1024];
 #undef rope_dnorm
 #pragma pop_macro("AF_PAIRS")
 #pragma pop_macro("AF_VEC")
+#define NEAR 16 /* smaller, so that small cases are on either side */
 namespace ofts
 {
 #include "ops/oft/oft.cu"
