@@ -408,6 +408,47 @@ static void test_a_run_from_new_weights(void **state)
     free(whole);
 }
 
+/* The largest difference of two files' values. */
+static double file_distance(const char *a, const char *b)
+{
+    af_safetensors *f, *g;
+    af_error err = {0};
+    double most = 0;
+    CHECK_OK(af_safetensors_open(&f, a, &err), err);
+    CHECK_OK(af_safetensors_open(&g, b, &err), err);
+    for (int i = 0; i < af_safetensors_count(f); i++) {
+        const af_stored *x = af_safetensors_at(f, i), *y = af_safetensors_find(g, x->name);
+        assert_true(y && y->bytes == x->bytes && x->dtype == AF_DTYPE_F32);
+        for (uint64_t k = 0; k < x->bytes / 4; k++)
+            most = fmax(most,
+                        fabs((double)((const float *)x->data)[k] - ((const float *)y->data)[k]));
+    }
+    af_safetensors_close(f);
+    af_safetensors_close(g);
+    return most;
+}
+
+/* A decay rate of 0 keeps nothing of a moment: then AdamW's step is the sign of the gradient, as
+ * Lion's. */
+static void test_a_decay_rate_may_be_zero(void **state)
+{
+    static const char lines[] = "adapter: lora\nlora_r: 4\nlearning_rate: 1e-3\nmax_steps: 2\n";
+    char text[300], first[300], second[300];
+    af_error err = {0};
+    (void)state;
+    snprintf(text, sizeof text, "%soptimizer: lion\nadam_beta1: 0\n", lines);
+    CHECK_OK(train(text, &err), err);
+    snprintf(first, sizeof first, "%s/lion.safetensors", dir);
+    snprintf(second, sizeof second, "%s/out/adapter_model.safetensors", dir);
+    assert_int_equal(rename(second, first), 0);
+    snprintf(text, sizeof text,
+             "%soptimizer: adamw\nadam_beta1: 0\nadam_beta2: 0\nadam_epsilon: 1e-30\n", lines);
+    CHECK_OK(train(text, &err), err);
+    const double off = file_distance(first, second);
+    CHECK_MSG(off < 1e-8, "%g", off); /* of steps of 3e-4 */
+    CHECK_OK(af_path_remove(first, &err), err);
+}
+
 /* Rows without a limit are planned as long as the model's context, others as long as they may be.
  */
 static void test_the_length_of_a_plan(void **state)
@@ -443,6 +484,7 @@ int main(void)
         cmocka_unit_test(test_llama_pro_trains_the_layers_that_were_added),
         cmocka_unit_test(test_a_run_from_new_weights),
         cmocka_unit_test(test_the_length_of_a_plan),
+        cmocka_unit_test(test_a_decay_rate_may_be_zero),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

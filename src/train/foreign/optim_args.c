@@ -33,7 +33,7 @@ static const struct {
     {AF_OPTIMIZER_STABLE_ADAMW, "kahan_sum", 0, 0, NULL},
     {AF_OPTIMIZER_ADEMAMIX, "beta1", 0, 1, "adam_beta1"},
     {AF_OPTIMIZER_ADEMAMIX, "beta2", 0, 1, "adam_beta2"},
-    {AF_OPTIMIZER_ADEMAMIX, "eps", 0, 1, "adam_epsilon"},
+    {AF_OPTIMIZER_ADEMAMIX, "eps", 1e-30, 1, "adam_epsilon"},
     {AF_OPTIMIZER_ADEMAMIX, "beta3", 1e-6, 1, NULL},
     {AF_OPTIMIZER_ADEMAMIX, "alpha", 1e-6, 1e6, NULL},
     {AF_OPTIMIZER_RMSPROP_8BIT, "alpha", 1e-6, 1, NULL},
@@ -42,7 +42,7 @@ static const struct {
     {AF_OPTIMIZER_RMSPROP_8BIT, "centered", 0, 0, NULL},
     {AF_OPTIMIZER_ADEMAMIX_8BIT, "beta1", 0, 1, "adam_beta1"},
     {AF_OPTIMIZER_ADEMAMIX_8BIT, "beta2", 0, 1, "adam_beta2"},
-    {AF_OPTIMIZER_ADEMAMIX_8BIT, "eps", 0, 1, "adam_epsilon"},
+    {AF_OPTIMIZER_ADEMAMIX_8BIT, "eps", 1e-30, 1, "adam_epsilon"},
     {AF_OPTIMIZER_ADEMAMIX_8BIT, "beta3", 1e-6, 1, NULL},
     {AF_OPTIMIZER_ADEMAMIX_8BIT, "alpha", 1e-6, 1e6, NULL},
 };
@@ -166,6 +166,7 @@ static af_status check_arg(af_run_config *r, const optim_arg *a, af_error *err)
 af_status af_optim_args_check(af_run_config *r, af_error *err)
 {
     optim_arg a;
+    char at_key[300];
     af_status st = AF_OK;
     if (!r->optim_args)
         return AF_OK;
@@ -176,6 +177,7 @@ af_status af_optim_args_check(af_run_config *r, af_error *err)
     for (const char *at = r->optim_args; st == AF_OK && next_arg(&at, &a);)
         st = check_arg(r, &a, err);
     if (st == AF_OK && af_optim_arg(r, "nesterov", 0) > 0 && !(r->momentum > 0))
-        st = af_fail(err, AF_EUSAGE, "optim_args: nesterov needs a momentum above 0");
+        st = af_fail(err, AF_EUSAGE, "%s: 'nesterov' of optim_args needs a momentum above 0",
+                     af_run_key_loc(r, "optim_args", at_key, sizeof at_key));
     return st;
 }

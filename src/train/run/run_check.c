@@ -195,6 +195,25 @@ static af_status check_contradictions(const af_run_config *r, af_error *err)
     return AF_OK;
 }
 
+/* The weights of a schedule-free run are found from its average and its steps by this share. */
+static af_status check_average(const af_run_config *r, af_error *err)
+{
+    char at[300];
+    const bool sgd = r->optimizer == AF_OPTIMIZER_FREE_SGD;
+    const char *share = sgd ? "sgd_momentum" : "adam_beta1";
+    if (!af_optimizer_averages(r->optimizer))
+        return AF_OK;
+    if (r->zero_stage > 0)
+        return af_fail(err, AF_EUSAGE,
+                       "%s: the states of schedule-free optimizers are not split over ranks: leave "
+                       "out 'zero_stage'",
+                       af_run_key_loc(r, "zero_stage", at, sizeof at));
+    if (af_run_key_is_set(r, share) && !((sgd ? r->momentum : r->beta1) > 0))
+        return af_fail(err, AF_EUSAGE, "%s: %s must be above 0 with a schedule-free optimizer",
+                       af_run_key_loc(r, share, at, sizeof at), share);
+    return AF_OK;
+}
+
 /* Values that no bounds of a row of af_keys can say. */
 static af_status check_values(const af_run_config *r, af_error *err)
 {
@@ -206,11 +225,6 @@ static af_status check_values(const af_run_config *r, af_error *err)
                        "%s: weights in bf16 are updated by adamw, adam, adamw_8bit or "
                        "adamw_torch_8bit, not by this optimizer",
                        af_run_key_loc(r, "optimizer", at, sizeof at));
-    if (af_optimizer_averages(r->optimizer) && r->zero_stage > 0)
-        return af_fail(err, AF_EUSAGE,
-                       "%s: the states of schedule-free optimizers are not split over ranks: leave "
-                       "out 'zero_stage'",
-                       af_run_key_loc(r, "zero_stage", at, sizeof at));
     if (r->optimizer == AF_OPTIMIZER_ADAM_MINI && !af_method_trains_base(r))
         return af_fail(err, AF_EUSAGE,
                        "%s: adam_mini divides whole matrices into rows and heads: leave out "
@@ -226,7 +240,7 @@ static af_status check_values(const af_run_config *r, af_error *err)
                        "%s",
                        af_run_key_loc(r, "peft_init_lora_weights", at, sizeof at), r->lora_init,
                        af_start_names());
-    return AF_OK;
+    return check_average(r, err);
 }
 
 static af_status check_schedule(const af_run_config *r, af_error *err)

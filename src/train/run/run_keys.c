@@ -439,7 +439,7 @@ const af_key af_keys[] = {
     {"adam_bias_correction", BOOL(bias_correction), 0, 0, "true",
      "divide the moments of adam and adamw by what they lack in the first steps", {0},
      AF_NEED_MOMENTS},
-    {"adam_epsilon", F64(epsilon), 0, 1, "1e-8", "added to the denominator for stability",
+    {"adam_epsilon", F64(epsilon), 1e-30, 1, "1e-8", "added to the denominator for stability",
      {"adam_eps"}, AF_NEED_EPSILON},
     {"sgd_momentum", F64(momentum), 0, 0.999999, "0", "momentum of sgd", {"momentum"}, AF_NEED_SGD},
     {"max_grad_norm", F64(max_grad_norm), 0, 1e9, "1.0",

@@ -16,6 +16,8 @@
 #include "train/step/ranks.h"
 #include "train/step/resident.h"
 
+#include <float.h>
+
 /* As the HF trainer: norms (ln_1 of gpt2, too) and biases (dt_bias, down_proj_bias) are not
  * decayed, unless weight_decay_on is all, nor is what lies inside of them (norm_attn_norm of dbrx,
  * the gated norms of axk2). Sinks are decayed, whatever a file calls them. */
@@ -131,6 +133,9 @@ static af_sharding split_of(const af_run_model *m)
                              : AF_SHARD_PARAMS;
 }
 
+/* For the graph 0 is the usual value; in a run file it is 0. */
+static double decay_rate(double beta) { return AF_MAX(beta, DBL_MIN); }
+
 static void record_optimizer(af_step_graph *s)
 {
     const af_run_config *run = s->run;
@@ -141,6 +146,8 @@ static void record_optimizer(af_step_graph *s)
     const bool muon = run->optimizer == AF_OPTIMIZER_MUON,
                mixes = run->optimizer == AF_OPTIMIZER_ADEMAMIX ||
                        run->optimizer == AF_OPTIMIZER_ADEMAMIX_8BIT;
+    const bool beta1 = !own && (!muon || af_run_key_is_set(run, "adam_beta1")),
+               beta2 = !own && (!muon || af_run_key_is_set(run, "adam_beta2"));
     const int levels = tree_levels(run);
     const bool each = run->order == AF_ORDER_ANY_RANKS; /* has gradients of its own */
     s->block = each ? 1 : run->accumulation >> levels;
@@ -157,30 +164,27 @@ static void record_optimizer(af_step_graph *s)
     trained_rows(s);
     if (s->model->adapter)
         group_adapter(s);
-    af_graph_optimizer(
-        s->graph,
-        &(af_optimizer_opts){
-            .kind = run->optimizer,
-            .beta1 = own || (muon && !af_run_key_is_set(run, "adam_beta1")) ? 0 : run->beta1,
-            .beta2 = own || (muon && !af_run_key_is_set(run, "adam_beta2"))
-                         ? af_optim_arg(run, "alpha", 0)
-                         : run->beta2,
-            .eps = own ? af_optim_arg(run, "eps", 0) : run->epsilon,
-            .nesterov = af_optim_arg(run, "nesterov", 0) > 0,
-            .lr_decay = af_optim_arg(run, "lr_decay", 0),
-            .warmup_steps = run->warmup_steps >= 1 ? run->warmup_steps : 0,
-            .count_power = af_optim_arg(run, "r", 0),
-            .lr_power = af_optim_arg(run, "weight_lr_power", 2),
-            .slow_beta = mixes ? af_optim_arg(run, "beta3", 0) : 0,
-            .slow_share = mixes ? af_optim_arg(run, "alpha", 0) : 0,
-            .momentum = muon ? 0 : run->momentum,
-            .weight_decay = run->weight_decay,
-            .max_grad_norm = run->max_grad_norm,
-            .rounding = af_method_rounding(run),
-            .seed = (uint64_t)run->seed,
-            .uncorrected = !af_run_corrects_bias(run),
-            .bf16 = s->model->compute == AF_DTYPE_BF16,
-        });
+    af_graph_optimizer(s->graph,
+                       &(af_optimizer_opts){
+                           .kind = run->optimizer,
+                           .beta1 = beta1 ? decay_rate(run->beta1) : 0,
+                           .beta2 = beta2 ? decay_rate(run->beta2) : af_optim_arg(run, "alpha", 0),
+                           .eps = own ? af_optim_arg(run, "eps", 0) : run->epsilon,
+                           .nesterov = af_optim_arg(run, "nesterov", 0) > 0,
+                           .lr_decay = af_optim_arg(run, "lr_decay", 0),
+                           .warmup_steps = run->warmup_steps >= 1 ? run->warmup_steps : 0,
+                           .count_power = af_optim_arg(run, "r", 0),
+                           .lr_power = af_optim_arg(run, "weight_lr_power", 2),
+                           .slow_beta = mixes ? af_optim_arg(run, "beta3", 0) : 0,
+                           .slow_share = mixes ? af_optim_arg(run, "alpha", 0) : 0,
+                           .momentum = muon ? 0 : run->momentum,
+                           .weight_decay = run->weight_decay,
+                           .max_grad_norm = run->max_grad_norm,
+                           .rounding = af_method_rounding(run),
+                           .seed = (uint64_t)run->seed,
+                           .uncorrected = !af_run_corrects_bias(run),
+                           .bf16 = s->model->compute == AF_DTYPE_BF16,
+                       });
 }
 
 static const af_hf_config *config_of(const af_step_graph *s)
