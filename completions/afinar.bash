@@ -127,7 +127,7 @@ _afinar() {
     'bench --batch') return ;;
     'bench --seq') return ;;
     'bench --method')
-        COMPREPLY=($(compgen -W 'lora qlora full' -- "$cur")); return ;;
+        COMPREPLY=($(compgen -W 'lora qlora oft full' -- "$cur")); return ;;
     'bench --rank') return ;;
     'bench --dtype')
         COMPREPLY=($(compgen -W 'bf16 f32' -- "$cur")); return ;;

@@ -349,7 +349,7 @@ complete -c afinar -n '__fish_seen_subcommand_from bench' -l shape -x -a 'tiny 1
 complete -c afinar -n '__fish_seen_subcommand_from bench' -l layers -x -d 'layers, instead of those of a built-in shape'
 complete -c afinar -n '__fish_seen_subcommand_from bench' -l batch -x -d 'sequences per step [4]'
 complete -c afinar -n '__fish_seen_subcommand_from bench' -l seq -x -d 'tokens per sequence [2048]'
-complete -c afinar -n '__fish_seen_subcommand_from bench' -l method -x -a 'lora qlora full' -d 'lora, qlora, oft or full [lora]'
+complete -c afinar -n '__fish_seen_subcommand_from bench' -l method -x -a 'lora qlora oft full' -d 'lora, qlora, oft or full [lora]'
 complete -c afinar -n '__fish_seen_subcommand_from bench' -l rank -x -d 'rank of the adapter, or inputs of a rotation [16]'
 complete -c afinar -n '__fish_seen_subcommand_from bench' -l dtype -x -a 'bf16 f32' -d 'bf16 or f32 [bf16]'
 complete -c afinar -n '__fish_seen_subcommand_from bench' -l memory -x -a 'auto min' -d 'auto: the fastest plan that fits; min: the smallest [auto]'
