@@ -110,11 +110,35 @@ static void test_refusals(void **state)
         {LORA("optimizer: {class_path: torch.optim.AdamW, init_args: {betas: 1}}"),
          "betas must be a list of two numbers"},
         {LORA("lora_rnak: 4"), "unknown key 'lora_rnak'"},
+        {LORA("train: {global_batch_size: 7.5}"), "run.yaml:5: global_batch_size must be a whole"},
+        {LORA("lora_mlp: 1"), "run.yaml:5: lora_mlp must be true or false"},
+        {FULL(JSON(", mask_prompt: some")), "run.yaml:3: mask_prompt must be true or false"},
+        {FULL("train: {epochs: 1}\ndata: {init_args: {json_path: a.json}}"),
+         "run.yaml:4: data has no class"},
+        {FULL("train: {epochs: 1}\ndata: [a.json]"), "run.yaml:4: data has no class_path"},
         {"base_model: m\ndata: {class_path: litgpt.data.Alpaca2k}", "files of LitGPT"},
     };
     (void)state;
     for (size_t i = 0; i < AF_LEN(cases); i++)
         parse_file(cases[i][0], cases[i][1], true);
+}
+
+/* The batch of a file has the rows of all ranks, what a command line says is of each. */
+static void test_ranks(void **state)
+{
+    static const char *const own[] = {"gradient_accumulation_steps=6"};
+    static const char file[] = LORA("train: {global_batch_size: 12}");
+    (void)state;
+    setenv("RANK", "0", 1);
+    setenv("WORLD_SIZE", "3", 1);
+    parse_file(file, "gradient_accumulation_steps: 4\n", false);
+    af_run_config r = {0};
+    af_error err = {0};
+    CHECK_OK(af_run_config_parse(&r, file, strlen(file), "run.yaml", own, 1, &err), err);
+    assert_int_equal(r.accumulation, 6);
+    af_run_config_clear(&r);
+    unsetenv("RANK");
+    unsetenv("WORLD_SIZE");
 }
 
 /* A folder has a file for each of the two splits. */
@@ -143,6 +167,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_keys),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

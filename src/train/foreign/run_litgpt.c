@@ -29,7 +29,22 @@ static const char *text_of(const af_yaml *map, const char *key, const char *othe
 static bool on(const af_yaml *map, const char *key, bool otherwise)
 {
     const af_yaml *n = af_nested_given(map, key);
-    return n ? af_translate_says(n, "true") : otherwise;
+    bool flag;
+    return n && af_yaml_bool(n, &flag) ? flag : otherwise;
+}
+
+/* Whether these are true or false, where they are given. */
+static af_status check_flags(const af_translation *t, const af_yaml *map, const char *const *keys,
+                             size_t n)
+{
+    bool flag;
+    for (size_t i = 0; i < n; i++) {
+        const af_yaml *v = af_nested_given(map, keys[i]);
+        if (v && !af_yaml_bool(v, &flag))
+            return af_fail(t->err, AF_EUSAGE, "%s:%d: %s must be true or false", t->name, v->line,
+                           keys[i]);
+    }
+    return AF_OK;
 }
 
 bool af_litgpt_is_file(const af_yaml *root)
@@ -95,6 +110,8 @@ static af_status put_matrices(af_translation *t, const char *model, int line)
 {
     static const char *const attention[][2] = {
         {"lora_query", "q_proj"}, {"lora_key", "k_proj"}, {"lora_value", "v_proj"}};
+    static const char *const flags[] = {"lora_query",      "lora_key", "lora_value",
+                                        "lora_projection", "lora_mlp", "lora_head"};
     af_yaml *list = af_arena_take(t->mem, sizeof *list);
     af_yaml **item = af_arena_take(t->mem, MATRICES * sizeof *item);
     size_t k = 0;
@@ -102,6 +119,7 @@ static af_status put_matrices(af_translation *t, const char *model, int line)
     af_status st = AF_OK;
     if (!list || !item)
         return af_fail_nomem(t->err, "lora_target_modules", sizeof *list);
+    AF_TRY(check_flags(t, t->root, flags, AF_LEN(flags)));
     *list = (af_yaml){.kind = AF_YAML_LIST, .line = line, .item = item};
     while (!has_name(model, families[k].model))
         k++;
@@ -276,11 +294,15 @@ static af_status put_data(af_translation *t, const af_yaml *n, int line)
     } sets[] = {{"", "yahma/alpaca-cleaned", "0.03865"}, /* the default of LitGPT */
                 {"Alpaca", "yahma/alpaca-cleaned", "0.03865"},
                 {"Alpaca2k", "mhenrichsen/alpaca_2k_test", "0.05"}};
+    static const char *const flags[] = {"mask_prompt"};
     const char *name = class_of(n);
     const af_yaml *args = n && n->kind == AF_YAML_MAP ? af_nested_given(n, "init_args") : NULL;
     const af_yaml *share = af_nested_given(args, "val_split_fraction");
     size_t k = 0;
     af_status st = AF_OK;
+    if (n && !*name)
+        return af_fail(t->err, AF_EUSAGE, "%s:%d: data has no class_path", t->name, line);
+    AF_TRY(check_flags(t, args, flags, AF_LEN(flags)));
     if (args)
         AF_TRY(af_nested_check(t, "init_args of data", args,
                                " json_path mask_prompt val_split_fraction prompt_style "
@@ -350,9 +372,14 @@ static af_status put_train(af_translation *t, const af_yaml *n, int line)
 {
     const int64_t all = af_translate_whole(n, "global_batch_size", GLOBAL_BATCH),
                   micro = af_translate_whole(n, "micro_batch_size", 1);
+    const af_yaml *given = af_nested_given(n, "global_batch_size");
     char text[32];
+    int64_t whole;
     if (n && n->kind != AF_YAML_MAP)
         return af_fail(t->err, AF_EUSAGE, "%s:%d: train must be a map", t->name, line);
+    if (given && !af_yaml_i64(given, &whole))
+        return af_fail(t->err, AF_EUSAGE, "%s:%d: global_batch_size must be a whole number",
+                       t->name, given->line);
     if (micro < 1 || all < micro)
         return af_fail(t->err, AF_EUSAGE,
                        "%s:%d: global_batch_size is %" PRId64

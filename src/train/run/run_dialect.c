@@ -421,7 +421,8 @@ af_status af_run_dialect_finish(af_run_config *r, af_error *err)
         finish_swift(r);
     if (r->dialect == AF_DIALECT_AUTOTRAIN)
         finish_autotrain(r);
-    if (r->dialect == AF_DIALECT_LITGPT && r->accumulation > 1) /* the rows of all ranks */
+    if (r->dialect == AF_DIALECT_LITGPT && r->accumulation > 1 && /* the rows of all ranks */
+        af_run_key_line(r, "gradient_accumulation_steps") != AF_KEY_LINE_OVERRIDE)
         r->accumulation = AF_MAX(r->accumulation / ranks_of_run(), 1);
     if (r->dialect == AF_DIALECT_UNSLOTH && af_method_trains_base(r) &&
         !af_run_key_is_set(r, "load_in_4bit"))
