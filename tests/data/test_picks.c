@@ -62,6 +62,8 @@ static void test_parts_of_a_split(void **state)
         {"split: 'train[:2]+train[4:]'\n    max_samples: 3", NULL, ":5: a sum of splits has no"},
         {"split: 'train[:2]+train[4:]'\n    first_share: 0.5", NULL, ":5: a sum of splits has no"},
         {"split: 'train[4:4]'", NULL, ":5: split takes none of the 10 records"},
+        {"skip: 8", "8 9", NULL},
+        {"split: train\n    skip: 10", NULL, ":6: skip takes none of the 10 records"},
         {"split: 'train[:20%'", NULL, ":5: split 'train[:20%' is not supported"},
         {"split: 'train[-9223372036854775808%:]'", NULL, "is not supported"},
         {"split: 'train[:101%]'", NULL, ":5: split 'train[:101%]' is not supported"},

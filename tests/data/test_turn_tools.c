@@ -9,6 +9,8 @@
     "{\\\"name\\\": \\\"g\\\"}}]"
 #define CALL                                                                                       \
     "{\\\"name\\\": \\\"f\\\", \\\"arguments\\\": {\\\"a\\\": 0.1, \\\"b\\\": [], \\\"c\\\": {}}}"
+#define TEN(x)            x x x x x x x x x x
+#define DEEP              TEN(TEN("[")) TEN(TEN("]"))
 #define TURN(from, value) "{\"from\": \"" from "\", \"value\": \"" value "\"}"
 #define TALK(call)                                                                                 \
     TURN("human", "q")                                                                             \
@@ -97,6 +99,9 @@ static void test_texts(void **state)
         {"chatml", TALK("[" CALL ", " CALL "]"), "",
          IM("user", "q") IM("assistant", PLAIN_CALLED "\n" PLAIN_CALLED) IM("tool", "42")
              IM("assistant", "ok")},
+        {"chatml", TALK("{\\\"name\\\": \\\"f\\\", \\\"arguments\\\": {\\\"a\\\": " DEEP "}}"), "",
+         IM("user", "q") IM("assistant", "Action: f\nAction Input: {\"a\": " DEEP "}")
+             IM("tool", "42") IM("assistant", "ok")},
     };
     data_case c;
     (void)state;

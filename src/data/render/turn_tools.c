@@ -8,7 +8,7 @@
 #include "format/text/json_text.h"
 #include "format/text/python_text.h"
 
-enum { DEPTH_MAX = 64 };
+enum { DEPTH_MAX = 2048 }; /* what jansson reads */
 
 af_turn_tools af_turn_tools_of(const char *template)
 {

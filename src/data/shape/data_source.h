@@ -38,6 +38,7 @@ typedef struct af_role_name {
 /* Which records of a split, as `train[:20%]` writes it. */
 typedef struct af_data_slice {
     bool given, percent, has_from, has_to;
+    bool skips;       /* it is the key `skip` */
     int64_t from, to; /* negative: from the end */
 } af_data_slice;
 

@@ -55,8 +55,11 @@ af_status af_data_entry_skip(const af_data_entry *p, const af_yaml *n)
     if (count && p->s->slice.given)
         return af_fail(p->err, AF_EUSAGE, "%s: skip of a dataset and a slice in 'split': give one",
                        af_data_source_loc(at, p->o->run_path, n->line));
-    if (count)
-        p->s->slice = (af_data_slice){.given = true, .has_from = true, .from = count};
+    if (count) {
+        p->s->slice =
+            (af_data_slice){.given = true, .skips = true, .has_from = true, .from = count};
+        p->s->split_line = n->line;
+    }
     return AF_OK;
 }
 

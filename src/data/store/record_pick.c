@@ -83,8 +83,9 @@ af_status af_record_pick_open(af_record_pick *out, const af_data_source *s, cons
     }
     af_data_slice_bounds(&s->slice, n, &out->from, &out->to);
     if (s->slice.given && out->from >= out->to)
-        return af_fail(err, AF_EUSAGE, "%s: split takes none of the %" PRId64 " records of %s",
-                       af_data_source_loc(at, run_path, s->split_line), n, s->path);
+        return af_fail(err, AF_EUSAGE, "%s: %s takes none of the %" PRId64 " records of %s",
+                       af_data_source_loc(at, run_path, s->split_line),
+                       s->slice.skips ? "skip" : "split", n, s->path);
     if (s->first_share > 0 && s->first_share < 1)
         out->to = out->from + (int64_t)((double)(out->to - out->from) * s->first_share);
     if (s->first_share > 0 && out->from >= out->to)
