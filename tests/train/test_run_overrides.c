@@ -83,6 +83,10 @@ static void test_texts_that_no_file_could_have(void **state)
         {"run_name=\x7f", "command line: run_name has a control character, \\x7f"},
         {"run_name=a\xff", "command line: run_name is not UTF-8"},
         {"output_dir=", "command line: output_dir is empty"},
+        {"optim_args=alpha", "command line: optim_args has 'alpha', which is no 'a=1'"},
+        {"optim_args={a: [1]}", "command line: 'a' of optim_args is not one value"},
+        {"optim_args={a", "command line: the text of 'optim_args' is not a map of JSON: {a"},
+        {"global_batch_size=0", "command line: global_batch_size is 0, less than micro_batch_size"},
     };
     (void)state;
     for (size_t i = 0; i < AF_LEN(cases); i++) {

@@ -35,14 +35,15 @@ static af_status read_map(af_yaml **out, const af_translation *t, const char *ke
     text += strspn(text, " \n");
     if (*text != '{' || !wants_map(key))
         return AF_OK;
+    char at[300];
     af_error why = {0};
     af_yaml *map = NULL;
     const af_status st = af_yaml_parse(&map, t->mem, text, strlen(text), t->name, &why);
     if (st == AF_ENOMEM)
         return af_fail_nomem(t->err, key, strlen(text));
     if (st != AF_OK || map->kind != AF_YAML_MAP)
-        return af_fail(t->err, AF_EUSAGE, "%s:%d: the text of '%s' is not a map of JSON: %.80s",
-                       t->name, n->line, key, text);
+        return af_fail(t->err, AF_EUSAGE, "%s: the text of '%s' is not a map of JSON: %.80s",
+                       af_translate_loc(t, n->line, at), key, text);
     set_lines(map, n->line);
     *out = map;
     return AF_OK;

@@ -16,12 +16,13 @@ static const char *key_of(const af_translation *t, const char *name)
 
 static af_status take_map(af_translation *t, const af_yaml *n, af_buf *rest)
 {
+    char loc[300];
     af_status st = AF_OK;
     for (int i = 0; i < n->count && st == AF_OK; i++) {
         const af_yaml *v = n->item[i];
         if (v->kind != AF_YAML_SCALAR)
-            return af_fail(t->err, AF_EUSAGE, "%s:%d: '%s' of optim_args is not one value", t->name,
-                           n->key_line[i], n->key[i]);
+            return af_fail(t->err, AF_EUSAGE, "%s: '%s' of optim_args is not one value",
+                           af_translate_loc(t, n->key_line[i], loc), n->key[i]);
         const char *key = key_of(t, n->key[i]);
         if (key)
             st = af_translate_put(t, key, n->key_line[i], v);
@@ -36,10 +37,10 @@ static af_status take_text(af_translation *t, const char *text, int line, af_buf
     af_status st = AF_OK;
     for (const char *at = text + strspn(text, ", "); *at && st == AF_OK; at += strspn(at, ", ")) {
         const size_t n = strcspn(at, ","), name = strcspn(at, "=");
-        char part[120];
+        char part[120], loc[300];
         if (name >= n || n >= sizeof part)
-            return af_fail(t->err, AF_EUSAGE, "%s:%d: optim_args has '%.*s', which is no 'a=1'",
-                           t->name, line, (int)AF_MIN(n, (size_t)40), at);
+            return af_fail(t->err, AF_EUSAGE, "%s: optim_args has '%.*s', which is no 'a=1'",
+                           af_translate_loc(t, line, loc), (int)AF_MIN(n, (size_t)40), at);
         snprintf(part, sizeof part, "%.*s", (int)n, at);
         part[name] = 0;
         const char *key = key_of(t, part), *value = part + name + 1;

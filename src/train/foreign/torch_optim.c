@@ -7,18 +7,18 @@ static bool is(const char *key, const char *name) { return strcmp(key, name) == 
 /* What the file does not say, whatever is the default of the dialect; beta2 NULL: 0.999. */
 static const struct {
     const char *name, *ours, *decay, *rate, *beta2;
-} kinds[] = {{"AdamW", "adamw", "0.01", "1e-3"},
-             {"PagedAdamW", "adamw", "0.01", "1e-3"},
-             {"AdamW32bit", "adamw", "0.01", "1e-3"},
-             {"PagedAdamW32bit", "adamw", "0.01", "1e-3"},
-             {"AdamW8bit", "adamw_8bit", "0.01", "1e-3"},
-             {"PagedAdamW8bit", "adamw_8bit", "0.01", "1e-3"},
-             {"AdamW4bit", "adamw_4bit", "0.01", "1e-3"},
-             {"Adam", "adam", "0", "1e-3"},
-             {"FusedAdam", "adamw", "0", "1e-3"}, /* of Apex and TransformerEngine */
-             {"NAdam", "nadam", "0", "2e-3"},
-             {"RAdam", "radam", "0", "1e-3"},
-             {"SGD", "sgd", "0", "1e-3"},
+} kinds[] = {{"AdamW", "adamw", "0.01", "1e-3", NULL},
+             {"PagedAdamW", "adamw", "0.01", "1e-3", NULL},
+             {"AdamW32bit", "adamw", "0.01", "1e-3", NULL},
+             {"PagedAdamW32bit", "adamw", "0.01", "1e-3", NULL},
+             {"AdamW8bit", "adamw_8bit", "0.01", "1e-3", NULL},
+             {"PagedAdamW8bit", "adamw_8bit", "0.01", "1e-3", NULL},
+             {"AdamW4bit", "adamw_4bit", "0.01", "1e-3", NULL},
+             {"Adam", "adam", "0", "1e-3", NULL},
+             {"FusedAdam", "adamw", "0", "1e-3", NULL}, /* of Apex and TransformerEngine */
+             {"NAdam", "nadam", "0", "2e-3", NULL},
+             {"RAdam", "radam", "0", "1e-3", NULL},
+             {"SGD", "sgd", "0", "1e-3", NULL},
              {"Lion", "lion", "0", "1e-4", "0.99"},
              {"PagedLion", "lion", "0", "1e-4", "0.99"},
              {"Lion8bit", "lion_8bit", "0", "1e-4", "0.99"},

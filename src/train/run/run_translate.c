@@ -262,6 +262,15 @@ static bool is_map_of_settings(const char *key, const af_yaml *n)
 
 /* ---- several keys together ---- */
 
+const char *af_translate_loc(const af_translation *t, int line, char buf[300])
+{
+    if (line > 0)
+        snprintf(buf, 300, "%.250s:%d", t->name, line);
+    else
+        snprintf(buf, 300, "%.250s", t->name);
+    return buf;
+}
+
 int64_t af_translate_whole(const af_yaml *root, const char *key, int64_t otherwise)
 {
     const af_yaml *n = af_yaml_get(root, key);
@@ -282,16 +291,17 @@ af_status af_translate_number(af_translation *t, const char *key, int i, int64_t
  * (without micro_batch_size it is the rows of a pass), and global_batch_size. */
 static af_status translate_batch(af_translation *t, int i, int64_t micro)
 {
+    char at[300];
     const char *key = t->root->key[i];
     const int64_t all = af_translate_whole(t->root, key, 0);
     const af_yaml *passes = af_yaml_get(t->root, "gradient_accumulation_steps");
     if (passes && !af_yaml_is_null(passes))
         return af_fail(t->err, AF_EUSAGE,
-                       "%s:%d: %s and gradient_accumulation_steps contradict each other: give one",
-                       t->name, t->root->key_line[i], key);
+                       "%s: %s and gradient_accumulation_steps contradict each other: give one",
+                       af_translate_loc(t, t->root->key_line[i], at), key);
     if (all < micro || micro < 1)
-        return af_fail(t->err, AF_EUSAGE, "%s:%d: %s is %" PRId64 ", less than micro_batch_size",
-                       t->name, t->root->key_line[i], key, all);
+        return af_fail(t->err, AF_EUSAGE, "%s: %s is %" PRId64 ", less than micro_batch_size",
+                       af_translate_loc(t, t->root->key_line[i], at), key, all);
     return af_translate_number(t, "gradient_accumulation_steps", i, all / micro);
 }
 

@@ -14,6 +14,8 @@ typedef struct af_translation {
     af_error *err;
 } af_translation;
 
+/* "run.yaml:12", or for line 0 "command line". Returns buf. */
+const char *af_translate_loc(const af_translation *t, int line, char buf[300]);
 /* A new node; NULL when memory is short, which af_translate_put reports. */
 af_yaml *af_translate_scalar(const af_translation *t, int line, const char *text);
 AF_CHECKED af_status af_translate_put(af_translation *t, const char *key, int line,
