@@ -135,6 +135,15 @@ static af_status merge_one(series *s, af_merge_config *c, bool last, af_merge_pl
     return af_merge_config_run(c, d->path, &o, plan, s->err);
 }
 
+/* What is in the place of the last result is refused before the first merge runs. */
+static af_status check_output(const series *s)
+{
+    af_output f = {0};
+    const af_status st = af_folder_open(&f, s->out, NULL, 0, s->o->force, s->err);
+    af_output_abandon(&f);
+    return st;
+}
+
 static af_status merge_all(series *s, const char *text, int n, af_merge_plan *plan)
 {
     af_merge_config *c = af_calloc((uint64_t)n, sizeof *c);
@@ -147,6 +156,7 @@ static af_status merge_all(series *s, const char *text, int n, af_merge_plan *pl
                        "not there before they run",
                        s->file, n));
     AF_TRY(read_all(c, s, text));
+    AF_TRY(check_output(s));
     AF_TRY(af_dir_make(parts, s->err));
     for (int i = 0; i < n; i++) {
         af_log_write(AF_LOG_INFO, "merge %d of %d", i + 1, n);
