@@ -509,6 +509,28 @@ static void test_lion_moves_nothing_without_a_gradient(void **state)
     }
 }
 
+/* A value that never has a gradient does not keep the rate of its matrix from shrinking, however
+ * small eps is. */
+static void test_a_tiny_eps_of_stable_adamw(void **state)
+{
+    static const double eps[] = {1e-12, 1e-28};
+    double after[AF_LEN(eps)];
+    (void)state;
+    for (size_t k = 0; k < AF_LEN(eps); k++) {
+        trainer t;
+        open_trainer(&t, AF_DTYPE_F32,
+                     &(af_optimizer_opts){.kind = AF_OPTIMIZER_STABLE_ADAMW, .eps = eps[k]}, false);
+        for (int step = 1; step <= 2; step++) {
+            set_gradients(&t, step, step == 1 ? 1e-3 : 1); /* far more than was expected */
+            af_st(t.x[0], 7, 0);
+            run(&t, AF_RUN_STEP);
+        }
+        after[k] = value(&t, 0);
+        close_trainer(&t);
+    }
+    CHECK_MSG(fabs(after[0] - after[1]) < 1e-6, "%.9g, not %.9g", after[1], after[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -524,6 +546,7 @@ int main(void)
         cmocka_unit_test(test_eight_bits_in_f32_are_those_of_the_twin),
         cmocka_unit_test(test_adafactor_in_f32_is_that_of_the_twin),
         cmocka_unit_test(test_whole_moments_are_those_of_adamw),
+        cmocka_unit_test(test_a_tiny_eps_of_stable_adamw),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

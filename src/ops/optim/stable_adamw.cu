@@ -11,17 +11,19 @@
 
 #define STATS_CLIP   1
 #define STATS_FINITE 2
+#define LEAST        1.17549435e-38f /* of stable_adamw_cpu.c */
 
 #define EACH_VALUE                                                                                 \
     const i64 at = blockIdx.x * span, to = min(at + span, count);                                  \
     for (i64 i = at + threadIdx.x * AF_VEC; i < to; i += blockDim.x * AF_VEC)
 
-/* New moments; part[range] = the sum of g^2 / max(v, eps^2). */
+/* New moments; part[range] = the sum of g^2 / max(v, eps^2, LEAST). */
 extern "C" __global__ void stable_adamw_moments(float *part, const float *grads, const float *hyper,
                                                 const float *stats, float *m, float *v,
                                                 long long count, long long span, float eps)
 {
-    const float clip = stats[STATS_CLIP], a = hyper[4], b = hyper[5];
+    const float clip = stats[STATS_CLIP], a = hyper[4], b = hyper[5],
+                least = fmaxf(eps * eps, LEAST);
     float sum = 0.0f;
     if (stats[STATS_FINITE] != 1.0f)
         return;
@@ -36,7 +38,7 @@ extern "C" __global__ void stable_adamw_moments(float *part, const float *grads,
             const float g = gv[k] * clip;
             mv[k] = (1.0f - a) * mv[k] + a * g;
             vv[k] = (1.0f - b) * vv[k] + b * g * g;
-            sum += g * g / fmaxf(vv[k], eps * eps);
+            sum += g * g / fmaxf(vv[k], least);
         }
         store_n(m + i, mv);
         store_n(v + i, vv);

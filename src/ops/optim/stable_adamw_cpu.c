@@ -4,7 +4,7 @@
  * With g = gradient * clip and the shares a, b of the new values in the moments (step_numbers.c),
  * which need no correction:
  *   m = (1-a) m + a g;  v = (1-b) v + b g^2
- *   rms = sqrt(mean of g^2 / max(v, eps^2)) over the matrix;  lr = lr / max(1, rms)
+ *   rms = sqrt(mean of g^2 / max(v, eps^2, LEAST)) over the matrix;  lr = lr / max(1, rms)
  *   w -= lr wd w;  w -= lr m / (sqrt(v) + eps)
  * Sums are over fixed pieces in a fixed order: results do not depend on the threads. */
 #include "ops/common/cpu_fast.h"
@@ -12,9 +12,13 @@
 #include "ops/optim/optim_in.h"
 #include "ops/optim/optimizer.h"
 
+#include <float.h>
 #include <math.h>
 
 enum { PIECE = AF_NORM_PIECE, RUN = 512 };
+
+/* The square of a tiny eps is 0 in f32, and 0 / 0 where a value never has a gradient. */
+static const float LEAST = FLT_MIN;
 
 typedef struct stable_job {
     af_optim_inputs in;
@@ -33,7 +37,7 @@ static double twin_moments(const stable_job *j, int64_t from, int64_t to)
         const double v = (1 - j->b) * af_ld(j->v, i) + j->b * g * g;
         af_st(j->m, i, (1 - j->a) * af_ld(j->m, i) + j->a * g);
         af_st(j->v, i, v);
-        sum += g * g / fmax(v, j->eps * j->eps);
+        sum += g * g / fmax(v, fmax(j->eps * j->eps, (double)LEAST));
     }
     return sum;
 }
@@ -42,7 +46,7 @@ static double twin_moments(const stable_job *j, int64_t from, int64_t to)
 static double fast_moments(const stable_job *j, int64_t from, int64_t to)
 {
     const float clip = (float)j->clip, a = (float)j->a, old1 = (float)(1 - j->a), b = (float)j->b,
-                old2 = (float)(1 - j->b), least = (float)(j->eps * j->eps);
+                old2 = (float)(1 - j->b), least = fmaxf((float)(j->eps * j->eps), LEAST);
     double sum = 0;
     for (int64_t at = from; at < to; at += RUN) {
         const int64_t n = AF_MIN((int64_t)RUN, to - at);
