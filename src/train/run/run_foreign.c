@@ -336,7 +336,7 @@ static const foreign_group groups[] = {
     {REFUSED, "see 'num_epochs'", "max_epochs"},
     {EXACT, "answers are trained on as the chat template shows them",
      "response_prefix add_non_thinking_prefix disable_ignore_empty_think agent_template "
-"is_binary_loss_scale loss_scale use_chat_template"},
+     "is_binary_loss_scale loss_scale use_chat_template"},
     {REFUSED, "see 'lora_model_dir'", "resume_only_model ref_adapters"},
     {REFUSED, "see 'sequence_len' and 'excess_length_strategy'", "truncation_strategy"},
 };
