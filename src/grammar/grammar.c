@@ -15,7 +15,7 @@ struct af_grammar {
     af_rtn rtn;
     af_automaton automaton;
     uint32_t start;
-    af_unique_ids unique_ids; /* where the network has arrays without repeated items */
+    af_unique_ids unique_ids; /* where the network has what is not repeated */
     uint64_t mask_bytes;
     pthread_mutex_t lock; /* guards the automaton, the masks and the list of states */
     af_grammar_state *states;
@@ -25,7 +25,7 @@ struct af_grammar {
 struct af_grammar_state {
     af_grammar *grammar;
     uint32_t config;
-    af_unique *unique; /* NULL: the network has no such arrays */
+    af_unique *unique; /* NULL: the network has no such arrays or objects */
     bool ended;        /* an id that ends was accepted */
     af_grammar_state *prev, *next;
 };
@@ -84,7 +84,7 @@ void af_grammar_close(af_grammar *g)
     assert(!g->states);
     af_automaton_clear(&g->automaton);
     af_rtn_clear(&g->rtn);
-    free(g->unique_ids.id);
+    af_unique_ids_clear(&g->unique_ids);
     pthread_mutex_destroy(&g->lock);
     free(g);
 }

@@ -16,7 +16,8 @@ enum {
     AF_RTN_SPECIAL = 0xff, /* a byte outside UTF-8: before the text of a special token */
 };
 
-/* Marks of the [ , and ] of an array that has each item once. */
+/* Marks of the [ , and ] of an array that has each item once, of the { of an object with keys that
+ * the schema does not name, and of the : after those. */
 enum {
     AF_RTN_UNIQUE = 1,
     AF_RTN_TIGHT = 2, /* of a [: some item may take the last value that a later one has */

@@ -185,10 +185,12 @@ done:
 
 /* ---- objects ---- */
 
-/* ":" and the value, after a key. */
-static void colon_value(af_schema *s, uint32_t from, af_schemas value, uint32_t to)
+/* ":" and the value, after a key; `mark`: AF_RTN_UNIQUE when the key may have been there. */
+static void colon_value(af_schema *s, uint32_t from, uint32_t mark, af_schemas value, uint32_t to)
 {
-    af_rtn_call(s->r, put_ws(s, byte(s, from, ':')), af_schema_rule_of(s, value), to);
+    const uint32_t colon = af_rtn_state(s->r);
+    af_rtn_marked(s->r, from, ':', mark, colon);
+    af_rtn_call(s->r, put_ws(s, colon), af_schema_rule_of(s, value), to);
 }
 
 static bool is_named(const af_flat_schema *f, const char *name, uint32_t requireds)
@@ -252,7 +254,7 @@ static af_status emit_other(af_schema *s, const af_flat_schema *f, uint32_t from
     AF_TRY(af_schema_flatten(s, f->names, names));
     for (uint32_t i = 0; i < names->count; i++)
         AF_TRY(emit_names(s, f, names->item[i], from, key));
-    colon_value(s, key, f->additional, to);
+    colon_value(s, key, f->max_properties > 1 ? AF_RTN_UNIQUE : 0, f->additional, to);
 done:
     free(names);
     return st;
@@ -348,13 +350,13 @@ static void emit_property(af_schema *s, object_path *p, const char *name, af_sch
         next_key(s, p, n - 1, key);
         if (n == p->last && p->max == UINT64_MAX)
             next_key(s, p, n, key);
-        colon_value(s, text_literal(s, key, name, strlen(name)), value, next[n]);
+        colon_value(s, text_literal(s, key, name, strlen(name)), 0, value, next[n]);
     }
     p->at = next;
 }
 
-/* Any number of others, or as many as the limit leaves. Their keys may be the same: for the least
- * number of properties they count as one. */
+/* Any number of others, or as many as the limit leaves. How many keys there are is not known: for
+ * the least number of properties they count as one. */
 static af_status emit_others(af_schema *s, const af_flat_schema *f, const object_path *p,
                              uint32_t close)
 {
@@ -400,7 +402,9 @@ static af_status emit_members(af_schema *s, const af_flat_schema *f, bool others
     p.at = af_schema_take(s, ((uint64_t)p.last + 1) * sizeof *p.at);
     if (!p.at)
         return r->st;
-    p.at[0] = put_ws(s, byte(s, from, '{'));
+    const uint32_t open = af_rtn_state(r);
+    af_rtn_marked(r, from, '{', others && p.max > 1 ? AF_RTN_UNIQUE : 0, open);
+    p.at[0] = put_ws(s, open);
     for (uint32_t n = 1; n <= p.last; n++)
         p.at[n] = af_rtn_state(r);
     for (uint32_t i = 0; i < f->properties && r->st == AF_OK; i++) {

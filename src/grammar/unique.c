@@ -26,16 +26,36 @@ void af_unique_free(af_unique *u)
     free(u);
 }
 
+/* Does the text of a token have a byte of `first` and, at or after it, one of `then`? */
+static bool has_both(const af_grammar_vocab *v, int32_t id, const char *first, const char *then)
+{
+    bool found = false;
+    for (uint64_t k = v->at[id]; k < v->at[id + 1]; k++) {
+        found |= memchr(first, v->bytes[k], strlen(first)) != NULL;
+        if (found && memchr(then, v->bytes[k], strlen(then)))
+            return true;
+    }
+    return false;
+}
+
 bool af_unique_ids_init(af_unique_ids *ids, const af_grammar_vocab *v)
 {
-    ids->id = af_calloc((uint64_t)v->ids + 1, sizeof *ids->id);
-    for (int32_t i = 0; ids->id && i < v->ids; i++)
-        for (uint64_t k = v->at[i]; k < v->at[i + 1]; k++)
-            if (memchr(",]}[:", v->bytes[k], 5)) {
-                ids->id[ids->count++] = i;
-                break;
-            }
-    return ids->id != NULL;
+    ids->begin = af_calloc((uint64_t)v->ids + 1, sizeof *ids->begin);
+    ids->end = af_calloc((uint64_t)v->ids + 1, sizeof *ids->end);
+    for (int32_t i = 0; ids->begin && ids->end && i < v->ids; i++) {
+        if (has_both(v, i, "[", "[") || has_both(v, i, "{", ","))
+            ids->begin[ids->begins++] = i;
+        if (has_both(v, i, "\"", ",]}[:"))
+            ids->end[ids->ends++] = i;
+    }
+    return ids->begin && ids->end;
+}
+
+void af_unique_ids_clear(af_unique_ids *ids)
+{
+    free(ids->begin);
+    free(ids->end);
+    *ids = (af_unique_ids){0};
 }
 
 /* ---- one byte ---- */
@@ -217,25 +237,22 @@ static bool end_item(af_unique *u, uint8_t b, bool unique)
 }
 
 /* The colon after a key. */
-static bool end_key(af_unique *u, bool *fits)
+static bool end_key(af_unique *u)
 {
     af_unique_frame f = u->frame[u->now.frame];
     const af_unique_item key = item_of(u, f);
-    *fits = !has_twin(u, f, false);
     add_text(u, ":", 1);
     f.at = u->now.text;
     f.key = false;
     return add_item(u, key, f);
 }
 
-/* Moves over a byte; `mark` of a [; `unique`: the items of the array that it is in are, in a
- * reading at least. *fits: it does not end a repeated key. */
-static af_status put_byte(af_unique *u, uint8_t b, uint32_t mark, bool unique, bool *fits,
-                          af_error *err)
+/* Moves over a byte; `mark` of a [ or {; `unique`: the items of the array that it is in are, in a
+ * reading at least. */
+static af_status put_byte(af_unique *u, uint8_t b, uint32_t mark, bool unique, af_error *err)
 {
     af_unique_place *p = &u->now;
     bool ok = true;
-    *fits = true;
     if (p->frame == 0 && !mark)
         return AF_OK;
     if (p->string) {
@@ -244,14 +261,14 @@ static af_status put_byte(af_unique *u, uint8_t b, uint32_t mark, bool unique, b
         add_text(u, (char *)&b, 1);
         ok = add_frame(u, (af_unique_frame){.at = p->text,
                                             .up = p->frame,
-                                            .unique = mark != 0,
+                                            .unique = mark != 0 && b == '[',
                                             .tight = mark == AF_RTN_TIGHT,
                                             .object = b == '{',
                                             .key = b == '{'});
     } else if (b == ',' || b == ']' || b == '}') {
         ok = end_item(u, b, unique);
     } else if (b == ':') {
-        ok = end_key(u, fits);
+        ok = end_key(u);
     } else if (!is_blank(b)) {
         p->string = b == '"';
         add_text(u, (char *)&b, 1);
@@ -260,28 +277,31 @@ static af_status put_byte(af_unique *u, uint8_t b, uint32_t mark, bool unique, b
                               : af_fail_nomem(err, "the items of an array", p->text + p->frames);
 }
 
-/* The mark of a [ here: the largest of all readings. */
+/* The mark of a [ or { here: the largest of all readings. */
 static uint32_t mark_of(const af_automaton *a, uint32_t config, uint8_t b)
 {
     const af_rtn *r = a->rtn;
     const af_config *c = &a->config[config];
     uint32_t mark = 0;
-    for (uint32_t i = 0; i < c->places && b == '['; i++)
+    for (uint32_t i = 0; i < c->places && (b == '[' || b == '{'); i++)
         for (uint32_t k = r->first[c->place[i].state]; k < r->first[c->place[i].state + 1]; k++)
-            if (r->edge[k].kind == AF_EDGE_BYTES && r->edge[k].lo == '[' && r->edge[k].hi == '[')
+            if (r->edge[k].kind == AF_EDGE_BYTES && r->edge[k].lo == b && r->edge[k].hi == b)
                 mark = AF_MAX(mark, r->edge[k].rule);
     return mark;
 }
 
 /* Moves over a byte in both; AF_CONFIG_DEAD when it does not fit. A repeated item ends the readings
- * in which the array has each once. */
+ * in which the array has each once, a repeated key those in which it is a key. */
 static af_status step(af_unique *u, af_automaton *a, uint32_t *config, uint8_t b, af_error *err)
 {
     af_status st = AF_OK;
     const af_unique_frame *f = u->now.frame ? &u->frame[u->now.frame] : NULL;
     uint32_t next, plain;
-    bool fits = true, unique = false;
+    bool unique = false;
     AF_TRY(af_automaton_step(a, *config, b, &next, err));
+    if (next != AF_CONFIG_DEAD && f && f->key && !u->now.string && b == ':' &&
+        has_twin(u, *f, false))
+        AF_TRY(af_automaton_step_plain(a, *config, b, &next, err));
     if (next != AF_CONFIG_DEAD && f && f->unique && !u->now.string && (b == ',' || b == ']')) {
         AF_TRY(af_automaton_step_plain(a, *config, b, &plain, err));
         if (u->now.text > f->at && has_twin(u, *f, false))
@@ -289,8 +309,8 @@ static af_status step(af_unique *u, af_automaton *a, uint32_t *config, uint8_t b
         unique = next != plain;
     }
     if (next != AF_CONFIG_DEAD)
-        AF_TRY(put_byte(u, b, u->now.string ? 0 : mark_of(a, *config, b), unique, &fits, err));
-    *config = fits ? next : AF_CONFIG_DEAD;
+        AF_TRY(put_byte(u, b, u->now.string ? 0 : mark_of(a, *config, b), unique, err));
+    *config = next;
 done:
     return st;
 }
@@ -458,20 +478,21 @@ static af_status mask_token(af_unique *u, af_automaton *a, uint32_t config,
 }
 
 /* Outside of strings, where few tokens fit: all of them. Else those that go on after the string;
- * outside of such arrays those that begin one. */
+ * outside of such arrays and objects those that begin one and may repeat something in it. */
 static af_status mask_ends(af_unique *u, af_automaton *a, uint32_t config,
                            const af_grammar_vocab *v, const af_unique_ids *ids, uint32_t *mask,
                            int64_t bits, af_error *err)
 {
     af_status st = AF_OK;
     const bool all = u->now.frame && !u->now.string;
-    const uint32_t count = all ? (uint32_t)AF_MIN(bits, v->ids) : ids->count;
+    const int32_t *list = u->now.frame ? ids->end : ids->begin;
+    const uint32_t listed = u->now.frame ? ids->ends : ids->begins;
+    const uint32_t count = all ? (uint32_t)AF_MIN(bits, v->ids) : listed;
     for (uint32_t i = 0; i < count; i++) {
-        const int32_t id = all ? (int32_t)i : ids->id[i];
+        const int32_t id = all ? (int32_t)i : list[i];
         if (all && id % 32 == 0 && !mask[id / 32])
             i += 31;
-        else if (id < bits && has(mask, id) &&
-                 (u->now.frame || memchr(v->bytes + v->at[id], '[', v->at[id + 1] - v->at[id])))
+        else if (id < bits && has(mask, id))
             AF_TRY(mask_token(u, a, config, v, id, mask, err));
     }
 done:

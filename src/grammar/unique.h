@@ -1,14 +1,15 @@
-/* unique.h - arrays whose items are all different (uniqueItems).
+/* unique.h - arrays whose items are all different (uniqueItems), objects whose keys are.
  *
- * Which items an array has had is more than a network can say. So next to the configuration a state
- * keeps the text of such an array and where its items are, and what would repeat one is taken out
- * of the mask: a byte that ends a repeated item, and one after which nothing else could follow. The
- * network says where such arrays begin, go on and end (AF_RTN_UNIQUE), so that another reading of
- * the same text, in which the array may repeat its items, stays.
+ * Which items an array has had is more than a network can say, and so are the keys of an object
+ * that has others than the schema names. So next to the configuration a state keeps the text of
+ * such an array or object and where its items or keys are, and what would repeat one is taken out
+ * of the mask: a byte that ends a repeated one, and one after which nothing else could follow. The
+ * network says where such arrays begin, go on and end, where such objects begin and which keys may
+ * be repeated (AF_RTN_UNIQUE), so that another reading of the same text, in which the array may
+ * repeat its items, stays.
  *
- * In such arrays the network writes each number in one way, and no object has a key twice (also not
- * in such another reading). So two values are the same when their texts are, but for the order of
- * properties. */
+ * In such arrays the network writes each number in one way. So two values are the same when their
+ * texts are, but for the order of properties. */
 #ifndef AF_GRAMMAR_UNIQUE_H
 #define AF_GRAMMAR_UNIQUE_H
 
@@ -51,12 +52,14 @@ typedef struct af_unique {
     af_unique_place now;
 } af_unique;
 
-/* Ids of tokens that can go on after a string. */
+/* Ids of tokens that can begin an array, or an object and its second key, and of those that can go
+ * on after a string. */
 typedef struct af_unique_ids {
-    int32_t *id;
-    uint32_t count;
+    int32_t *begin, *end;
+    uint32_t begins, ends;
 } af_unique_ids;
 bool af_unique_ids_init(af_unique_ids *ids, const af_grammar_vocab *v);
+void af_unique_ids_clear(af_unique_ids *ids);
 
 /* unique_match.c: are the n bytes at p, which may be cut off, the value at t? A comma or a bracket
  * is after that one. */

@@ -85,6 +85,8 @@ static void test_answers(void **state)
             ended++;
             json_error_t why;
             json_t *v = af_json_load(text.data, text.len, JSON_DECODE_ANY | JSON_ALLOW_NUL, &why);
+            if (!v && json_error_code(&why) == json_error_null_byte_in_key)
+                continue; /* which jansson does not read */
             CHECK_MSG(v, "%s: made '%s', which is not JSON: %s", name, text.data, why.text);
             CHECK_MSG(fits(g, text.data), "%s: made '%s'", name, text.data);
             CHECK_MSG(is_right(name, v, text.data), "%s: made '%s'", name, text.data);

@@ -1,5 +1,5 @@
-/* test_unique.c - arrays whose items are all different: what may come next, answers under the masks
- * (a mask is never empty), and what no array could fill. */
+/* test_unique.c - arrays whose items are all different and objects whose keys are: what may come
+ * next, answers under the masks (a mask is never empty), and what no array could fill. */
 #include "grammar_walk.h"
 
 #include "grammar/unique.h"
@@ -33,6 +33,16 @@ static walk_vocab vocab;
     "\"minItems\":3}"
 #define INTEGERS "{" UNIQUE "\"items\":{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}}"
 #define ANY      "{\"type\":\"array\",\"uniqueItems\":true}"
+#define PATTERNS                                                                                   \
+    "{\"type\":\"object\",\"patternProperties\":{\"^[ab]$\":{\"const\":1}},"                       \
+    "\"additionalProperties\":false}"
+#define NAMED                                                                                      \
+    "{\"type\":\"object\",\"properties\":{\"n\":{}},\"additionalProperties\":{\"type\":"           \
+    "\"integer\"}}"
+#define OPEN "{\"type\":\"object\"}"
+#define EITHER_OPEN                                                                                \
+    "{\"anyOf\":[{\"type\":\"object\",\"additionalProperties\":{\"const\":1}},{\"type\":"          \
+    "\"object\",\"properties\":{\"a\":{\"const\":1},\"ab\":{\"const\":2}}}]}"
 
 /* Which of the bytes `of` fit after a beginning. */
 static const struct {
@@ -65,6 +75,18 @@ static const struct {
     {INTEGERS, "[[9007199254740993],[9007199254740992", "],", "],"},
     {INTEGERS, "[[9007199254740993],[9007199254740993", "],", ","},
     {ANY, "[[{\"a\":1,\"b\":[1.5]}],[{\"b\":[1.5],\"a\":1}", ",]", ","},
+    {PATTERNS, "{\"a\":1", ",}", ",}"},
+    {PATTERNS, "{\"a\":1,\"", "ab", "b"},
+    {PATTERNS, "{\"b\":1,\"a\":1", ",}", "}"}, /* no key is left */
+    {OPEN, "{\"\\u00e9\":1, \"\xc3\xa9", "\"x", "x"},
+    {NAMED, "{\"n\":{\"k\":1},\"k", "\"x", "\"x"}, /* that of an object inside is another */
+    {NAMED, "{\"n\":1,\"n", "\"x", "x"},
+    {NAMED, "{\"n\":1,\"k\":1,\"k", "\"x", "x"},
+    {NAMED, "{\"n\":[{\"k\":1},{\"k\":1,\"k", "\"x", "x"},
+    {OPEN, "{\"\":1,\"", "\"x", "x"},
+    {OPEN, "{\"a\":\"{\",\"ab\":[\"\\\"\"],\"a", "\"bc", "bc"},
+    {EITHER_OPEN, "{\"a\":1,\"a", "\"b", "b"}, /* the second one has "ab" next */
+    {EITHER_OPEN, "{\"a\":1,\"ab\":", "12", "12"},
 };
 
 static void test_next_bytes(void **state)
@@ -122,6 +144,12 @@ static const char *const walked[] = {
     "{" UNIQUE "\"prefixItems\":[{\"type\":\"integer\",\"minimum\":0,\"maximum\":2},{\"type\":"
     "\"integer\"}],\"items\":{\"const\":1},\"minItems\":3}",
     "{" UNIQUE "\"items\":{\"enum\":[10000000000000000,1e16,-0.0,0,1e-7,1e300,\"\\u001f\"]}}",
+    PATTERNS,
+    NAMED,
+    OPEN,
+    EITHER_OPEN,
+    "{\"type\":\"array\",\"minItems\":2,\"items\":{\"type\":\"object\",\"propertyNames\":{"
+    "\"pattern\":\"^[ab]{0,2}$\"},\"additionalProperties\":{\"const\":1},\"minProperties\":1}}",
 };
 
 static void test_answers(void **state)
@@ -142,7 +170,10 @@ static void test_answers(void **state)
             ended++;
             json_t *v = af_json_load(text.data, text.len,
                                      JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, NULL);
-            for (size_t a = 0; a < json_array_size(v) && !strstr(walked[i], "anyOf"); a++)
+            CHECK_MSG(v, "%s: made '%s'", walked[i], text.data);
+            for (size_t a = 0;
+                 a < json_array_size(v) && strstr(walked[i], UNIQUE) && !strstr(walked[i], "anyOf");
+                 a++)
                 for (size_t b = 0; b < a; b++)
                     CHECK_MSG(!json_equal(json_array_get(v, a), json_array_get(v, b)),
                               "%s: made '%s'", walked[i], text.data);
