@@ -139,10 +139,58 @@ static void test_gradients_over_blocks(void **state)
     scratch_free(&d);
 }
 
+/* A tied model and one with a head of its own, in either order: the head is merged with the
+ * embedding, whatever the family calls it. */
+static void test_tied_heads(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *family, *embed;
+    } row[] = {{"gpt2", "transformer.wte.weight"},
+               {"dbrx", "transformer.wte.weight"},
+               {"falcon", "transformer.word_embeddings.weight"}};
+    for (size_t i = 0; i < 2 * AF_LEN(row); i++) {
+        const char *embed = row[i / 2].embed;
+        formula_model f[2]; /* tied, with a head */
+        scratch_dir d = scratch_new();
+        char out[256], path[PATH], text[CONFIG];
+        af_error err = {0};
+        af_weights *w[3] = {NULL};
+        snprintf(path, sizeof path, "%s/families/%s.json", golden_dir(), row[i / 2].family);
+        json_t *j = read_json(path), *config = json_object_get(j, "config");
+        for (int k = 0; k < 2; k++) {
+            json_object_set_new(config, "tie_word_embeddings", json_boolean(k == 0));
+            formula_model_write(&f[k], j);
+        }
+        join(out, sizeof out, d.path, "out");
+        snprintf(text, sizeof text,
+                 "merge_method: linear\nmodels:\n- {model: %s, parameters: {weight: 1}}\n- {model: "
+                 "%s, parameters: {weight: 1}}\n",
+                 f[i % 2].dir, f[1 - i % 2].dir);
+        merge_text(&d, text, out);
+        const af_stored *t[3];
+        for (int k = 0; k < 3; k++) {
+            CHECK_OK(af_weights_open(&w[k], k < 2 ? f[k].dir : out, &err), err);
+            t[k] = af_weights_find(w[k], k ? "lm_head.weight" : embed);
+            CHECK_MSG(t[k], "%s", f[AF_MIN(k, 1)].dir);
+        }
+        assert_null(af_weights_find(w[0], "lm_head.weight"));
+        const float *x = t[0]->data, *y = t[1]->data, *z = t[2]->data;
+        for (int64_t k = 0; k < af_weight_count(t[2]); k++)
+            assert_true(fabsf(z[k] - (x[k] + y[k]) / 2) < 1e-6f);
+        for (int k = 0; k < 3; k++)
+            af_weights_close(w[k]);
+        json_decref(j);
+        formula_model_clear(&f[0]);
+        formula_model_clear(&f[1]);
+        scratch_free(&d);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_names),
-                                       cmocka_unit_test(test_other_numbers_of_layers),
-                                       cmocka_unit_test(test_gradients_over_blocks)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_names), cmocka_unit_test(test_other_numbers_of_layers),
+        cmocka_unit_test(test_gradients_over_blocks), cmocka_unit_test(test_tied_heads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -74,6 +74,15 @@ static af_status set_shape(const af_merge_run *r, af_merge_item *m, af_error *er
     return AF_OK;
 }
 
+/* The embedding of a model; NULL = none. Tables of each layer's own have rows of tokens, too. */
+static const af_model_tensor *embedding_of(const af_model_reader *in)
+{
+    for (int i = 0; i < in->count; i++)
+        if (af_merge_is_embed(in->tensor[i].name) && !strstr(in->tensor[i].name, "per_layer"))
+            return &in->tensor[i];
+    return NULL;
+}
+
 /* One tensor of every source: `layer` is counted from the start of the slice, -1 = no layer. */
 static af_status add_item(af_merge_run *r, int slice, const char *like, int64_t layer,
                           int64_t out_layer, double t, af_error *err)
@@ -92,7 +101,7 @@ static af_status add_item(af_merge_run *r, int slice, const char *like, int64_t 
         renumber(like, layer < 0 ? -1 : src->from + layer, name);
         const af_model_tensor *x = af_model_reader_find(in, name);
         if (!x && af_merge_is_head(name)) /* tied: the embedding is the head */
-            x = af_model_reader_find(in, "model.embed_tokens.weight");
+            x = embedding_of(in);
         if (!x)
             return wrong_tensor(r, src, name, "has no", err);
         m->source[m->n] = src;
