@@ -264,6 +264,20 @@ static void test_keys_of_one_family(void **state)
         {"minimax", "\"layer_types\": [\"conv\", \"full_attention\"]", "linear_attention"},
         {"minimax", "\"layer_types\": [\"full_attention\"]", "layer_types"},
         {"minimax", "\"sliding_window\": -3", "sliding_window"},
+        {"minimax_text_01", "\"postnorm\": true", "attn_type_list"},
+        {"minimax_text_01", "\"postnorm\": true, \"attn_type_list\": [0, 2]", "attn_type_list"},
+        {"minimax_text_01", "\"attn_type_list\": [0, 1]", "postnorm is not true"},
+        {"minimax_m1",
+         "\"postnorm\": true, \"attn_type_list\": [0, 1], \"shared_intermediate_size\": 8",
+         "shared_intermediate_size"},
+        {"minimax_m1",
+         "\"postnorm\": true, \"attn_type_list\": [0, 1], \"shared_intermediate_size\": [0, 8]",
+         "shared_intermediate_size"},
+        {"minimax_text_01", "\"postnorm\": true, \"attn_type_list\": [0, 1], \"rotary_dim\": 6",
+         "partial_rotary_factor"},
+        {"minimax_text_01",
+         "\"postnorm\": true, \"attn_type_list\": [0, 1], \"layernorm_mlp_beta\": 0",
+         "layernorm_mlp_beta"},
         {"kimi_linear", "\"linear_num_heads\": 0", "linear_num_heads"},
         {"kimi_linear", "\"linear_head_dim\": 1e30", "linear_head_dim"},
         {"kimi_linear", "\"linear_conv_kernel_dim\": 65", "linear_conv_kernel_dim"},
@@ -331,11 +345,35 @@ static void test_keys_of_one_family(void **state)
     }
 }
 
+/* Its code gives other numbers of heads other decays. */
+static void test_heads_of_minimax(void **state)
+{
+    (void)state;
+    for (int heads = 6; heads <= 8; heads += 2) {
+        char text[512];
+        af_error err = {0};
+        af_hf_config c;
+        snprintf(
+            text, sizeof text,
+            "{\"model_type\": \"minimax_m1\", \"vocab_size\": 32, \"hidden_size\": 48, "
+            "\"intermediate_size\": 12, \"num_hidden_layers\": 2, \"num_attention_heads\": %d, "
+            "\"num_key_value_heads\": 2, \"postnorm\": true, \"attn_type_list\": [0, 1]}",
+            heads);
+        const af_status st = af_hf_config_parse(&c, text, strlen(text), "config.json", &err);
+        if (st == AF_OK)
+            af_hf_config_clear(&c);
+        CHECK_MSG(heads == 8 ? st == AF_OK
+                             : st == AF_EFORMAT && strstr(err.msg, "not a power of two"),
+                  "%d heads: %s", heads, err.msg);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_key_of_every_family),
         cmocka_unit_test(test_keys_of_one_family),
+        cmocka_unit_test(test_heads_of_minimax),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,11 +6,12 @@
 #include "afinar/model.h"
 
 static const char *const families[] = {
-    "qwen3_5",   "qwen3_next",    "lfm2",           "granitemoehybrid", "nemotron_h",
-    "mamba2",    "falcon_h1",     "bloom",          "falcon_alibi",     "jamba",
-    "gemma3n",   "llama4_text",   "olmo_hybrid",    "longcat_flash",    "kolibri1",
-    "lfm3",      "mimo_v2_flash", "gemma4_unified", "bitnet",           "bitnet_online",
-    "diffllama", "jetmoe",        "minimax",        "kimi_linear",      "bailing_hybrid"};
+    "qwen3_5",        "qwen3_next",    "lfm2",           "granitemoehybrid", "nemotron_h",
+    "mamba2",         "falcon_h1",     "bloom",          "falcon_alibi",     "jamba",
+    "gemma3n",        "llama4_text",   "olmo_hybrid",    "longcat_flash",    "kolibri1",
+    "lfm3",           "mimo_v2_flash", "gemma4_unified", "bitnet",           "bitnet_online",
+    "diffllama",      "jetmoe",        "minimax",        "kimi_linear",      "bailing_hybrid",
+    "minimax_text_01"};
 enum { PROMPTS = 5, NEW = 6, LONGEST = 300 };
 
 static af_model *open_family(formula_model *f, const char *name)

@@ -395,6 +395,10 @@ PUBLISHED = {
                                           num_hidden_layers=32, norm_head=True, linear_biases=False, **rope())),
     "baichuan_alibi": ("LlamaConfig", dict(num_attention_heads=3, num_key_value_heads=3, norm_head=False, linear_biases=True, **rope())),
     "mimo": ("Qwen2Config", dict(num_hidden_layers=1, **rope(64e4))),
+    "minimax_text_01": ("MiniMaxConfig", dict(num_hidden_layers=3, num_key_value_heads=2, head_dim=6, rotary_dim=4, block_size=16,
+                                              num_local_experts=3, num_experts_per_tok=2, intermediate_size=10, **layers("LFL"),
+                                              full_attn_alpha_factor=1.3, full_attn_beta_factor=0.8, linear_attn_alpha_factor=1.2,
+                                              linear_attn_beta_factor=0.9, mlp_alpha_factor=0.7, mlp_beta_factor=1.1, **rope(1e7))),
 }
 FAMILIES.update({k: (v[0], {"vocab_size": 20, **v[1]}, {"small": True, "rules": [["ln_", 1, 0.2]], "published": k.removesuffix("_gguf").removesuffix("_alibi")})
                  for k, v in PUBLISHED.items()})

@@ -128,8 +128,46 @@ def patch_baichuan(model):
         layer.self_attn.forward = forward
 
 
+LAYERNORMS = {"full_attn": "full_attention", "linear_attn": "linear_attention", "mlp": "mlp"}
+
+
+def minimax_text_01(c):
+    return keys(c, "head_dim", "num_local_experts", "num_experts_per_tok", "sliding_window", "rotary_dim", postnorm=True,
+                attn_type_list=[int(k == "full_attention") for k in c["layer_types"]], shared_intermediate_size=0,
+                shared_moe_mode="sigmoid", **{f"layernorm_{own}_{x}": c[f"{hf}_{x}_factor"]
+                                              for hf, own in LAYERNORMS.items() for x in ("alpha", "beta")})
+
+
+def patch_minimax(model):
+    """Its own code rotates the first rotary_dim values of a head, and has the slopes of ALiBi."""
+    from transformers.models.minimax import modeling_minimax
+    config = model.config
+    n, count = config.rotary_dim, config.num_hidden_layers
+
+    def table(x, position_ids):
+        steps = config.rope_parameters["rope_theta"] ** (-torch.arange(0, n, 2).float() / n)
+        angle = torch.cat([position_ids[..., None].float() * steps] * 2, -1)
+        return angle.cos(), angle.sin()
+
+    def turn(q, k, cos, sin):
+        def one(x):
+            a, b = x[..., :n // 2], x[..., n // 2:n]
+            return torch.cat([x[..., :n] * cos[:, None] + torch.cat([-b, a], -1) * sin[:, None], x[..., n:]], -1)
+        return one(q), one(k)
+
+    model.model.rotary_emb.forward = table
+    modeling_minimax.apply_rotary_pos_emb = turn
+    for i, layer in enumerate(model.model.layers):
+        attention = layer.self_attn
+        if hasattr(attention, "slope_rate"):
+            attention.slope_rate = slopes(config.num_attention_heads).view(-1, 1, 1) * (1 - i / (count - 1) + 1e-5)
+            attention.query_decay, attention.key_decay, attention.diagonal_decay = attention.decay_factors(attention.slope_rate)
+
+
 def patch(model):
     """What families have otherwise than the class: routers, positions, heads."""
+    if getattr(model.config, "published", None) == "minimax_text_01":
+        patch_minimax(model)
     if getattr(model.config, "published", None) == "baichuan":
         patch_baichuan(model)
     if getattr(model.config, "published", None) in ("deepseek", "bailing_moe"):
@@ -160,6 +198,7 @@ FAMILIES = {
     "deepseek": (deepseek, {}, None),
     "bailing_moe": (bailing_moe, LING, ("attention.query_key_value", False)),
     "bailing_moe_v2": (bailing_moe_v2, LING, ("attention.query_key_value", False)),
+    "minimax_text_01": (minimax_text_01, {}, None),
     "mimo": (lambda c: keys(c, "use_sliding_window", "sliding_window", "max_window_layers", num_nextn_predict_layers=1), {}, None),
 }
 
@@ -197,6 +236,8 @@ def publish(family, config, tensors):
             x = join(q, k, v, config.num_key_value_heads, fused[1])
         if family in ("deepseek", "bailing_moe") and "e_score_correction_bias" in name:
             continue  # zeros of the class
+        if name.endswith(("slope_rate", "_decay")):
+            continue  # tables that the config alone gives
         if rename(family, name):
             out[rename(family, name)] = x.contiguous()
     return out
@@ -205,7 +246,7 @@ def publish(family, config, tensors):
 def recover(family, config, tensors, like):
     """Tensors of such a folder as transformers has them; like: their shapes."""
     total, at = 0, {}
-    for name, x in like.items():
+    for name, x in ((k, v) for k, v in like.items() if not k.endswith(("slope_rate", "_decay"))):
         at[name] = torch.arange(total, total + x.numel()).reshape(x.shape)
         total += x.numel()
     flat = torch.zeros(total)

@@ -107,6 +107,11 @@ static af_status minimax_fill(af_model_spec *s, const af_hf_config *c, af_error 
     return AF_OK;
 }
 
+#define MINIMAX(type)                                                                              \
+    .model_type = type, .pre_norm = true, .moe = true, .experts = "block_sparse_moe.experts",      \
+    .expert_part = {"w1", "w3", "w2"}, .router = "block_sparse_moe.gate.weight",                   \
+    .names = minimax_names, .fill = minimax_fill
+
 static const af_slot_name jetmoe_names[] = {
     {AF_SLOT_QKV, "self_attention.kv_proj.weight", NULL},
     {AF_SLOT_ROUTER, "mlp.router.layer.weight", NULL},
@@ -201,15 +206,9 @@ const af_arch af_rows_experts[] = {
      .experts = "block_sparse_moe.experts",
      .expert_part = {"w1", "w3", "w2"},
      .router = "block_sparse_moe.gate.weight"},
-    {.model_type = "minimax",
-     .pre_norm = true,
-     .peft_converts = true,
-     .moe = true,
-     .experts = "block_sparse_moe.experts",
-     .expert_part = {"w1", "w3", "w2"},
-     .router = "block_sparse_moe.gate.weight",
-     .names = minimax_names,
-     .fill = minimax_fill},
+    {MINIMAX("minimax"), .peft_converts = true},
+    {MINIMAX("minimax_text_01")},
+    {MINIMAX("minimax_m1")},
     {PHIMOE, .fill = phimoe_fill},
     {.model_type = "granitemoe",
      .gguf = "granitemoe",

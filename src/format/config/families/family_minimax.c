@@ -41,6 +41,61 @@ static void minimax(af_config_source *s, af_hf_config *c)
     }
 }
 
+/* rotary_dim: how many values of a head are rotated. */
+static void minimax_rotary(af_config_source *s, af_hf_config *c)
+{
+    const int64_t turned = af_config_size(s, "rotary_dim", 0, 1, AF_CONFIG_WIDTH_MAX);
+    const json_t *rope = af_config_value(s, "rope_parameters");
+    if (turned > 0 && c->head_dim > 0 && !json_object_get(rope, "partial_rotary_factor") &&
+        !af_config_value(s, "partial_rotary_factor"))
+        c->rope.partial_rotary_factor = (double)turned / (double)c->head_dim;
+}
+
+/* Words of the code in the repositories of MiniMax-Text-01 and MiniMax-M1. */
+static const char *const minimax_words[][2] = {
+    {"full_attn_alpha_factor", "layernorm_full_attention_alpha"},
+    {"full_attn_beta_factor", "layernorm_full_attention_beta"},
+    {"linear_attn_alpha_factor", "layernorm_linear_attention_alpha"},
+    {"linear_attn_beta_factor", "layernorm_linear_attention_beta"},
+    {"mlp_alpha_factor", "layernorm_mlp_alpha"},
+    {"mlp_beta_factor", "layernorm_mlp_beta"},
+    {0}};
+
+static bool has_shared_experts(const json_t *size)
+{
+    bool some = json_number_value(size) != 0 || json_is_string(size) || json_is_object(size);
+    for (size_t i = 0; i < json_array_size(size); i++)
+        some |= json_number_value(json_array_get(size, i)) != 0;
+    return some;
+}
+
+/* The same blocks. attn_type_list: 1 = softmax. Decays of a number of heads that is no power of two
+ * are others there. */
+static void minimax_own(af_config_source *s, af_hf_config *c)
+{
+    int n = 0;
+    const double *kind = af_config_nums(s, &c->arena, "attn_type_list", AF_CONFIG_LAYERS_MAX, &n);
+    af_layer_type *types = af_config_take_types(s, c);
+    if (s->st != AF_OK || !types)
+        return;
+    for (int i = 0; i < n && n == c->num_hidden_layers; i++) {
+        types[i] = kind[i] == 1 ? AF_LAYER_FULL : AF_LAYER_LINEAR;
+        if (kind[i] != 0 && kind[i] != 1)
+            af_config_wrong(s, "attn_type_list", "a list of 0 and 1");
+    }
+    if (n != c->num_hidden_layers)
+        af_config_wrong(s, "attn_type_list", "a list with one entry per layer");
+    if (!af_config_bool(s, "postnorm", false))
+        af_config_wrong(s, "postnorm", "true: sums before the norms are not supported");
+    if (has_shared_experts(af_config_value(s, "shared_intermediate_size")))
+        af_config_wrong(s, "shared_intermediate_size", "0: shared experts are not supported");
+    if (c->num_attention_heads < 1 || (c->num_attention_heads & (c->num_attention_heads - 1)))
+        af_config_wrong(s, "num_attention_heads", "a power of two");
+    c->layer_types = types;
+    minimax_rotary(s, c);
+    minimax(s, c);
+}
+
 /* Sigmoids, and a bias for the choice; the bias is stored with the experts. */
 static void minimax_m2(af_config_source *s, af_hf_config *c)
 {
@@ -48,11 +103,7 @@ static void minimax_m2(af_config_source *s, af_hf_config *c)
     c->moe_intermediate_size = c->intermediate_size;
     c->decoder_sparse_step = 1;
     c->norm_topk_prob = c->router.sigmoid = c->router.choice_bias = true;
-    const int64_t turned = af_config_size(s, "rotary_dim", 0, 1, AF_CONFIG_WIDTH_MAX);
-    const json_t *rope = af_config_value(s, "rope_parameters");
-    if (turned > 0 && c->head_dim > 0 && !json_object_get(rope, "partial_rotary_factor") &&
-        !af_config_value(s, "partial_rotary_factor"))
-        c->rope.partial_rotary_factor = (double)turned / (double)c->head_dim;
+    minimax_rotary(s, c);
 }
 
 /* Whether a list of this name has other than 0 for a layer. */
@@ -144,6 +195,10 @@ static void minimax_m3(af_config_source *s, af_hf_config *c)
     minimax_m3_indexer(s, c);
 }
 
+#define MINIMAX_OWN(type)                                                                          \
+    .model_type = type, .act = "silu", .eps = 1e-5, .theta = 1e6, .kv_heads = 8, .partial = 1,     \
+    .state_layers = true, .alias = minimax_words, .keys = minimax_own
+
 const af_family af_families_minimax[] = {
     {.model_type = "minimax",
      .act = "silu",
@@ -152,6 +207,8 @@ const af_family af_families_minimax[] = {
      .kv_heads = 8,
      .state_layers = true,
      .keys = minimax},
+    {MINIMAX_OWN("minimax_text_01")},
+    {MINIMAX_OWN("minimax_m1")},
     {.model_type = "minimax_m2",
      .gguf = "minimax-m2",
      .act = "silu",
