@@ -2,6 +2,7 @@
  * alone: what transformers 5.23 has in codes when it loads the folder. */
 #include "convert_case.h"
 
+#include "afinar/log.h"
 #include "convert/quantize/bnb_linears.h"
 #include "model/family_case.h"
 
@@ -98,9 +99,47 @@ static void test_families(void **state)
     }
 }
 
+static void keep_warning(void *user, af_log_level level, const char *line)
+{
+    if (level == AF_LOG_WARN)
+        snprintf(user, 512, "%s", line);
+}
+
+/* Folders that transformers will not load: one of falcon says so, and is read here. */
+static void test_linears_of_their_own(void **state)
+{
+    (void)state;
+    static const char *const family[] = {"falcon", "mpt"};
+    for (size_t i = 0; i < AF_LEN(family); i++) {
+        formula_model f;
+        char path[PATH], out[256], warning[512] = "";
+        af_error err = {0};
+        af_convert_report *r = NULL;
+        af_model_reader *m = NULL;
+        scratch_dir d = scratch_new();
+        snprintf(path, sizeof path, "%s/families/%s.json", golden_dir(), family[i]);
+        json_t *j = read_json(path);
+        formula_model_write(&f, j);
+        json_decref(j);
+        af_log_set(keep_warning, warning);
+        const af_quantize_opts o = {.type = "nf4", .threads = 1};
+        CHECK_OK(af_quantize(&r, f.dir, join(out, sizeof out, d.path, "q"), &o, &err), err);
+        af_log_set(NULL, NULL);
+        af_convert_report_free(r);
+        CHECK_MSG((strstr(warning, "FalconLinear") != NULL) == (i == 0), "%s: '%s'", family[i],
+                  warning);
+        CHECK_OK(af_model_reader_open(&m, out, &err), err);
+        CHECK_OK(af_model_reader_match(m, &err), err);
+        af_model_reader_close(m);
+        formula_model_clear(&f);
+        scratch_free(&d);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_names),
-                                       cmocka_unit_test(test_families)};
+                                       cmocka_unit_test(test_families),
+                                       cmocka_unit_test(test_linears_of_their_own)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -460,6 +460,16 @@ static void warn_experts(const af_model_reader *in)
         }
 }
 
+/* Linears of a class of their own, which replace_with_bnb_linear passes by. */
+static void warn_linears(const af_model_reader *in)
+{
+    if (strcmp(in->config.model_type, "falcon") == 0)
+        af_log_write(AF_LOG_WARN,
+                     "transformers 5.23 will not load this folder: its linears of falcon "
+                     "(FalconLinear) are not replaced by those of bitsandbytes and expect weights "
+                     "where codes are; afinar reads it");
+}
+
 static af_status write_card(const bnb_export *j, const af_output *f, const af_quantize_opts *o,
                             af_error *err)
 {
@@ -511,6 +521,7 @@ af_status af_quantize_bnb(af_convert_report **report, af_model_reader *in, const
     if (!j.offset)
         AF_TRY(af_fail_nomem(err, "offsets", (uint64_t)in->count * 4));
     warn_experts(in);
+    warn_linears(in);
     AF_TRY(write_folder(&j, &f, err));
     AF_TRY(write_card(&j, &f, o, err));
     AF_TRY(af_output_commit(&f, err));
