@@ -1,5 +1,5 @@
-/* test_turn_tools.c - tools and calls in LLaMA-Factory's templates with Qwen's tool format and with
- * its default one: the same texts as its tool_utils gives (llamafactory 0.9.5). */
+/* test_turn_tools.c - tools and calls in LLaMA-Factory's templates: the same texts as its
+ * tool_utils gives (llamafactory 0.9.5), some here, more in tests/golden/turn_tools. */
 #include "data_case.h"
 
 #define TOOLS                                                                                      \
@@ -62,19 +62,52 @@ static int find_model(void **state)
     return 0;
 }
 
-static void make(const data_case *c, const char *template, const char *turns, const char *more)
+static void make_records(const data_case *c, const char *template, const char *records)
 {
     static const char info[] =
         "{\"talk\": {\"file_name\": \"talk.json\", \"formatting\": \"sharegpt\", \"columns\": "
         "{\"messages\": \"conversations\", \"tools\": \"tools\", \"system\": \"system\"}}}";
     char text[3000];
     case_write(c, "dataset_info.json", info, strlen(info));
-    snprintf(text, sizeof text, "[{\"conversations\": [%s]%s}]", turns, more);
-    case_write(c, "talk.json", text, strlen(text));
+    case_write(c, "talk.json", records, strlen(records));
     snprintf(text, sizeof text,
              "template: %s\ndataset: talk\ndataset_dir: %s\nenable_thinking: true\n", template,
              c->dir);
     case_run(c, model, text);
+}
+
+static void make(const data_case *c, const char *template, const char *turns, const char *more)
+{
+    char text[3000];
+    snprintf(text, sizeof text, "[{\"conversations\": [%s]%s}]", turns, more);
+    make_records(c, template, text);
+}
+
+/* What LLaMA-Factory writes of the same records. */
+static void test_golden_texts(void **state)
+{
+    char path[1200];
+    data_case c;
+    (void)state;
+    snprintf(path, sizeof path, "%s/turn_tools/texts.json", golden_dir());
+    json_t *all = json_load_file(path, 0, NULL);
+    assert_true(json_array_size(all) > 30);
+    case_open(&c);
+    for (size_t i = 0; i < json_array_size(all); i++) {
+        const json_t *one = json_array_get(all, i);
+        const char *template = json_string_value(json_object_get(one, "template"));
+        json_t *records = json_pack("[O]", json_object_get(one, "record"));
+        char *text = json_dumps(records, 0);
+        make_records(&c, template, text);
+        CHECK_OK(case_preview(&c), c.err);
+        const char *got = json_string_value(json_object_get(json_array_get(c.rows, 0), "text"));
+        const char *want = json_string_value(json_object_get(one, "text"));
+        CHECK_MSG(strcmp(got, want) == 0, "%zu, %s:\n%s\n--- and not\n%s", i, template, got, want);
+        free(text);
+        json_decref(records);
+    }
+    case_close(&c);
+    json_decref(all);
 }
 
 static void test_texts(void **state)
@@ -145,9 +178,13 @@ static void test_formats_that_are_not_known(void **state)
     (void)state;
     case_open(&c);
     make(&c, "llama3", TALK(CALL), ", \"tools\": \"" TOOLS "\"");
-    case_refused(&c, case_preview(&c), "tools are not supported with 'template: llama3'");
-    make(&c, "llama3", TALK(CALL), "");
+    case_refused(&c, case_preview(&c), "LLaMA-Factory writes the date of the day");
+    make(&c, "lfm2", TALK(CALL), ", \"tools\": \"" TOOLS "\"");
+    case_refused(&c, case_preview(&c), "tools are not supported with 'template: lfm2'");
+    make(&c, "lfm2", TALK(CALL), "");
     case_refused(&c, case_preview(&c), "tool calls and contents in parts are not supported");
+    make(&c, "glm4", TALK("[" CALL ", " CALL "]"), "");
+    case_refused(&c, case_preview(&c), "'template: glm4' cannot write the calls");
     make(&c, "chatml", TALK(CALL), ", \"tools\": \"" TOOLS "\"");
     case_refused(&c, case_preview(&c), "no 'parameters' with 'properties'");
     case_close(&c);
@@ -157,6 +194,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_golden_texts),
         cmocka_unit_test(test_loss),
         cmocka_unit_test(test_formats_that_are_not_known),
     };

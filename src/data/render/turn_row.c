@@ -246,11 +246,16 @@ static af_status encode_target(const turn_work *w, int64_t k)
         af_buf_add(&b, text, len);
     if (calls_at(w, i) &&
         !af_turn_calls_put(&b, af_turn_tools_of(w->s->turns_name), calls_at(w, i)))
-        AF_TRY(
-            af_fail(w->err, AF_EFORMAT, "message %zu: a call has no name or no arguments", i + 1));
+        AF_TRY(af_fail(
+            w->err, AF_EFORMAT,
+            "message %zu: a call has no name or no arguments, or 'template: %s' cannot write "
+            "the calls of this message",
+            i + 1, w->s->turns_name));
     if (b.bad)
         AF_TRY(af_fail_nomem(w->err, "a turn", len));
-    AF_TRY(put_piece(w, &p->target, w->t->answer, b.data ? b.data : "", b.len));
+    const char *piece =
+        calls_at(w, i) ? af_turn_calls_piece(w->s->turns_name, w->t->answer) : w->t->answer;
+    AF_TRY(put_piece(w, &p->target, piece, b.data ? b.data : "", b.len));
     if (thinks && !old)
         AF_TRY(add_empty_thought(w, p, b.data ? b.data : "", b.len));
 done:
@@ -339,6 +344,12 @@ static af_status add_tools(turn_work *w)
                        "tools are not supported with 'template: %s'; 'chat_template: "
                        "tokenizer_default' has them",
                        w->s->turns_name);
+    if (format == AF_TURN_TOOLS_LLAMA3)
+        return af_fail(
+            w->err, AF_EUNSUPPORTED,
+            "tools are not supported with 'template: %s': LLaMA-Factory writes the date of "
+            "the day into their text; 'chat_template: tokenizer_default' has them",
+            w->s->turns_name);
     af_buf_add(&w->with_tools, w->system ? w->system : "", w->system_len);
     if (!af_turn_tools_put(&w->with_tools, format, w->conversation->tools))
         return af_fail(w->err, AF_EFORMAT,
