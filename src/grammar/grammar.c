@@ -68,7 +68,7 @@ af_status af_grammar_open(af_grammar **out, af_grammar_kind kind, const char *te
     AF_TRY(af_rtn_finish(&g->rtn, err));
     AF_TRY(af_automaton_init(&g->automaton, &g->rtn, err));
     AF_TRY(af_automaton_start(&g->automaton, &g->start, err));
-    if (g->rtn.unique && v && !af_unique_ids_init(&g->unique_ids, v))
+    if (g->rtn.unique && v && !af_unique_ids_init(&g->unique_ids, v, g->rtn.arrays))
         AF_TRY(af_fail_nomem(err, "a grammar", (uint64_t)v->ids * sizeof(int32_t)));
     *out = g;
     g = NULL;

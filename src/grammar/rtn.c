@@ -150,6 +150,7 @@ void af_rtn_marked(af_rtn *r, uint32_t from, char byte, uint32_t mark, uint32_t 
 {
     const uint8_t b = (uint8_t)byte;
     r->unique |= mark != 0;
+    r->arrays |= mark != 0 && byte == '[';
     add_edge(r, from,
              (af_rtn_edge){.kind = AF_EDGE_BYTES, .lo = b, .hi = b, .rule = mark, .to = to});
 }

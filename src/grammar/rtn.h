@@ -20,7 +20,8 @@ enum {
  * the schema does not name, and of the : after those. */
 enum {
     AF_RTN_UNIQUE = 1,
-    AF_RTN_TIGHT = 2, /* of a [: some item may take the last value that a later one has */
+    AF_RTN_TIGHT = 2, /* of a [: some item may take the last value that a later one has; of a {: the
+                         keys may run out */
 };
 
 typedef enum af_edge_kind { AF_EDGE_BYTES, AF_EDGE_FREE, AF_EDGE_CALL } af_edge_kind;
@@ -82,6 +83,7 @@ typedef struct af_rtn {
     uint32_t chains, chains_cap;
     uint32_t root; /* rule */
     bool unique;   /* there are edges with that mark */
+    bool arrays;   /* of arrays */
     char **scarce; /* values that places in tight arrays need, each with a comma after it */
     uint32_t scarces, scarces_cap;
     bool tight_any, tight_lists; /* there may be others; there may be other arrays and objects */

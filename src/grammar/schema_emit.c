@@ -403,7 +403,11 @@ static af_status emit_members(af_schema *s, const af_flat_schema *f, bool others
     if (!p.at)
         return r->st;
     const uint32_t open = af_rtn_state(r);
-    af_rtn_marked(r, from, '{', others && p.max > 1 ? AF_RTN_UNIQUE : 0, open);
+    af_rtn_marked(r, from, '{',
+                  !others || p.max < 2 ? 0
+                  : f->names.count     ? AF_RTN_TIGHT
+                                       : AF_RTN_UNIQUE,
+                  open);
     p.at[0] = put_ws(s, open);
     for (uint32_t n = 1; n <= p.last; n++)
         p.at[n] = af_rtn_state(r);

@@ -26,35 +26,42 @@ void af_unique_free(af_unique *u)
     free(u);
 }
 
-/* Does the text of a token have a byte of `first` and, at or after it, one of `then`? */
-static bool has_both(const af_grammar_vocab *v, int32_t id, const char *first, const char *then)
+/* Does the text of a token have these bytes, in their order? */
+static bool has_bytes(const af_grammar_vocab *v, int32_t id, const char *bytes)
 {
-    bool found = false;
-    for (uint64_t k = v->at[id]; k < v->at[id + 1]; k++) {
-        found |= memchr(first, v->bytes[k], strlen(first)) != NULL;
-        if (found && memchr(then, v->bytes[k], strlen(then)))
-            return true;
-    }
-    return false;
+    for (uint64_t k = v->at[id]; k < v->at[id + 1] && *bytes; k++)
+        bytes += v->bytes[k] == (uint8_t)*bytes;
+    return !*bytes;
 }
 
-bool af_unique_ids_init(af_unique_ids *ids, const af_grammar_vocab *v)
+/* Does it go on after a string? */
+static bool has_end(const af_grammar_vocab *v, int32_t id)
+{
+    return has_bytes(v, id, "\",") || has_bytes(v, id, "\"]") || has_bytes(v, id, "\"}") ||
+           has_bytes(v, id, "\":");
+}
+
+bool af_unique_ids_init(af_unique_ids *ids, const af_grammar_vocab *v, bool arrays)
 {
     ids->begin = af_calloc((uint64_t)v->ids + 1, sizeof *ids->begin);
     ids->end = af_calloc((uint64_t)v->ids + 1, sizeof *ids->end);
-    for (int32_t i = 0; ids->begin && ids->end && i < v->ids; i++) {
-        if (has_both(v, i, "[", "[") || has_both(v, i, "{", ","))
+    ids->again = af_calloc((uint64_t)v->ids + 1, sizeof *ids->again);
+    for (int32_t i = 0; ids->begin && ids->end && ids->again && i < v->ids; i++) {
+        if ((arrays && has_bytes(v, i, "[")) || has_bytes(v, i, "{,"))
             ids->begin[ids->begins++] = i;
-        if (has_both(v, i, "\"", ",]}[:"))
+        if (has_end(v, i))
             ids->end[ids->ends++] = i;
+        if (has_bytes(v, i, ",\"\""))
+            ids->again[ids->agains++] = i;
     }
-    return ids->begin && ids->end;
+    return ids->begin && ids->end && ids->again;
 }
 
 void af_unique_ids_clear(af_unique_ids *ids)
 {
     free(ids->begin);
     free(ids->end);
+    free(ids->again);
     *ids = (af_unique_ids){0};
 }
 
@@ -231,6 +238,7 @@ static bool end_item(af_unique *u, uint8_t b, bool unique)
                                   .array = f.array,
                                   .unique = unique,
                                   .tight = f.tight && unique,
+                                  .few = f.few,
                                   .object = f.object,
                                   .key = f.object};
     return unique ? add_item(u, item, next) : add_frame(u, next);
@@ -262,7 +270,8 @@ static af_status put_byte(af_unique *u, uint8_t b, uint32_t mark, bool unique, a
         ok = add_frame(u, (af_unique_frame){.at = p->text,
                                             .up = p->frame,
                                             .unique = mark != 0 && b == '[',
-                                            .tight = mark == AF_RTN_TIGHT,
+                                            .tight = mark == AF_RTN_TIGHT && b == '[',
+                                            .few = mark == AF_RTN_TIGHT && b == '{',
                                             .object = b == '{',
                                             .key = b == '{'});
     } else if (b == ',' || b == ']' || b == '}') {
@@ -477,6 +486,28 @@ static af_status mask_token(af_unique *u, af_automaton *a, uint32_t config,
     return st;
 }
 
+static af_status mask_list(af_unique *u, af_automaton *a, uint32_t config,
+                           const af_grammar_vocab *v, const int32_t *list, uint32_t count,
+                           uint32_t *mask, int64_t bits, af_error *err)
+{
+    af_status st = AF_OK;
+    for (uint32_t i = 0; i < count; i++)
+        if (list[i] < bits && has(mask, list[i]))
+            AF_TRY(mask_token(u, a, config, v, list[i], mask, err));
+done:
+    return st;
+}
+
+/* Is all that must not be repeated here the keys of objects that can always have another? Then a
+ * token repeats one when the present key, or one that begins and ends in the token, was there. */
+static bool is_simple(const af_unique *u)
+{
+    for (uint32_t k = u->now.frame; k; k = u->frame[k].up)
+        if (u->frame[k].unique || u->frame[k].few)
+            return false;
+    return u->now.frame != 0;
+}
+
 /* Outside of strings, where few tokens fit: all of them. Else those that go on after the string;
  * outside of such arrays and objects those that begin one and may repeat something in it. */
 static af_status mask_ends(af_unique *u, af_automaton *a, uint32_t config,
@@ -484,23 +515,34 @@ static af_status mask_ends(af_unique *u, af_automaton *a, uint32_t config,
                            int64_t bits, af_error *err)
 {
     af_status st = AF_OK;
-    const bool all = u->now.frame && !u->now.string;
-    const int32_t *list = u->now.frame ? ids->end : ids->begin;
-    const uint32_t listed = u->now.frame ? ids->ends : ids->begins;
-    const uint32_t count = all ? (uint32_t)AF_MIN(bits, v->ids) : listed;
-    for (uint32_t i = 0; i < count; i++) {
-        const int32_t id = all ? (int32_t)i : list[i];
-        if (all && id % 32 == 0 && !mask[id / 32])
-            i += 31;
-        else if (id < bits && has(mask, id))
+    if (is_simple(u))
+        return mask_list(u, a, config, v, ids->again, ids->agains, mask, bits, err);
+    if (!u->now.frame)
+        return mask_list(u, a, config, v, ids->begin, ids->begins, mask, bits, err);
+    if (u->now.string)
+        return mask_list(u, a, config, v, ids->end, ids->ends, mask, bits, err);
+    for (int32_t id = 0; id < AF_MIN(bits, v->ids); id++) {
+        if (id % 32 == 0 && !mask[id / 32])
+            id += 31;
+        else if (has(mask, id))
             AF_TRY(mask_token(u, a, config, v, id, mask, err));
     }
 done:
     return st;
 }
 
-/* Tokens inside a string after which nothing but an earlier item could follow: one pass over the
- * part of the trie that is like one. */
+/* Takes the tokens of a part of the trie out of the mask. */
+static void drop_all(const af_grammar_vocab *v, uint32_t from, uint32_t to, uint32_t *mask,
+                     int64_t bits)
+{
+    for (; from < to; from++)
+        for (int32_t id = v->node[from].id; id >= 0; id = v->same[id])
+            if (id < bits)
+                drop(mask, id);
+}
+
+/* Tokens inside a string after which nothing but an earlier item could follow, and those that end
+ * a repeated key: one pass over the part of the trie that is like one. */
 static af_status mask_starts(af_unique *u, af_automaton *a, uint32_t config,
                              const af_grammar_vocab *v, uint32_t *mask, int64_t bits, af_error *err)
 {
@@ -520,6 +562,8 @@ static af_status mask_starts(af_unique *u, af_automaton *a, uint32_t config,
         AF_TRY(step(u, a, &at[n.depth + 1], n.byte, err));
         place[n.depth + 1] = u->now;
         if (at[n.depth + 1] == AF_CONFIG_DEAD || !needs_look(u, a, was.frames)) {
+            if (at[n.depth + 1] == AF_CONFIG_DEAD && n.byte == ':')
+                drop_all(v, i, n.skip, mask, bits);
             i = n.skip;
             continue;
         }
@@ -543,7 +587,7 @@ af_status af_unique_mask(af_unique *u, af_automaton *a, uint32_t config, const a
     if (!index_items(u))
         return af_fail_nomem(err, "a mask of tokens", u->now.items);
     const af_status st = mask_ends(u, a, config, v, ids, mask, bits, err);
-    return st == AF_OK && u->now.string && needs_look(u, a, u->now.frames)
+    return st == AF_OK && (u->now.string || is_simple(u)) && needs_look(u, a, u->now.frames)
                ? mask_starts(u, a, config, v, mask, bits, err)
                : st;
 }

@@ -28,7 +28,8 @@ typedef struct af_unique_frame { /* an array or object, at the present item, key
     uint32_t up, last; /* what it is in; its last item or key */
     uint32_t array;    /* the first frame of the same array or object */
     bool unique;       /* its items are, in a reading at least */
-    bool tight;        /* AF_RTN_TIGHT */
+    bool tight;        /* AF_RTN_TIGHT, of an array */
+    bool few;          /* of an object: its keys may run out */
     bool object, key;  /* key: before its ':' */
 } af_unique_frame;
 
@@ -52,13 +53,14 @@ typedef struct af_unique {
     af_unique_place now;
 } af_unique;
 
-/* Ids of tokens that can begin an array, or an object and its second key, and of those that can go
- * on after a string. */
+/* Ids of tokens that can begin an array (`arrays`: there are such), or an object and its second
+ * key, of those that can go on after a string, and of those that can have a whole key after a
+ * comma. */
 typedef struct af_unique_ids {
-    int32_t *begin, *end;
-    uint32_t begins, ends;
+    int32_t *begin, *end, *again;
+    uint32_t begins, ends, agains;
 } af_unique_ids;
-bool af_unique_ids_init(af_unique_ids *ids, const af_grammar_vocab *v);
+bool af_unique_ids_init(af_unique_ids *ids, const af_grammar_vocab *v, bool arrays);
 void af_unique_ids_clear(af_unique_ids *ids);
 
 /* unique_match.c: are the n bytes at p, which may be cut off, the value at t? A comma or a bracket

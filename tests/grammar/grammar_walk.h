@@ -55,6 +55,9 @@ static const char *const walk_words[] = {
     "[1",
     "\"name\"",
     "\"value",
+    ",\"a\":",
+    ",\"b\":{\"",
+    "\"a\":",
 };
 
 typedef struct walk_vocab {

@@ -185,6 +185,54 @@ static void test_answers(void **state)
     af_buf_clear(&text);
 }
 
+/* Masks where keys may be repeated: what accept takes, and no other token. */
+static void test_masks_of_keys(void **state)
+{
+    static const char *const schemas[] = {OPEN, NAMED, PATTERNS, EITHER_OPEN, KEYS, "{}"};
+    static const char *const starts[] = {"{\"a\":1",
+                                         "{\"a\":1,",
+                                         "{\"a\":1, \"",
+                                         "{\"a\":1,\"a",
+                                         "{\"a\":1,\"ab\":1,\"a",
+                                         "{\"b\":1,\"a\":1",
+                                         "{\"n\":{\"a\":\"x",
+                                         "{\"n\":{\"a\":1},",
+                                         "{\"n\":[{\"b\":1},{\"a\":1",
+                                         "{\"n\":{\"a\":1,\"b\":[1",
+                                         "[{\"a\":1},{\"b\":1",
+                                         "[{\"a\":1},{\"b\":1,\"",
+                                         "{\"a\":\"\\",
+                                         "{\"a\":1,\"\\u00"};
+    (void)state;
+    int taken = 0;
+    for (size_t i = 0; i < AF_LEN(schemas) * AF_LEN(starts); i++) {
+        const char *schema = schemas[i / AF_LEN(starts)], *start = starts[i % AF_LEN(starts)];
+        uint32_t mask[64];
+        af_error err;
+        af_grammar *g = NULL;
+        CHECK_OK(
+            af_grammar_open(&g, AF_GRAMMAR_JSON_SCHEMA, schema, strlen(schema), vocab.vocab, &err),
+            err);
+        bool fits = true;
+        for (int32_t id = -1; id < vocab.size && fits; id++) {
+            af_grammar_state *s = NULL;
+            CHECK_OK(af_grammar_state_new(&s, g, &err), err);
+            for (const char *c = start; *c && fits; c++)
+                fits = af_grammar_state_accept(s, (uint8_t)*c, &err) == AF_OK;
+            if (fits && id < 0)
+                CHECK_OK(af_grammar_state_mask(s, mask, vocab.size, &err), err);
+            else if (fits)
+                CHECK_MSG((af_grammar_state_accept(s, id, &err) == AF_OK) ==
+                              (mask[id / 32] >> (id % 32) & 1),
+                          "%s: after %s, token %d", schema, start, (int)id);
+            af_grammar_state_free(s);
+        }
+        taken += fits;
+        af_grammar_close(g);
+    }
+    assert_true(taken > 30);
+}
+
 /* Fewer values than items, which is known when the schema is compiled. */
 static void test_no_room(void **state)
 {
@@ -282,9 +330,9 @@ static void test_compare(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_compare),      cmocka_unit_test(test_next_bytes),
-        cmocka_unit_test(test_answers),      cmocka_unit_test(test_no_room),
-        cmocka_unit_test(test_last_of_many),
+        cmocka_unit_test(test_compare), cmocka_unit_test(test_next_bytes),
+        cmocka_unit_test(test_answers), cmocka_unit_test(test_masks_of_keys),
+        cmocka_unit_test(test_no_room), cmocka_unit_test(test_last_of_many),
     };
     walk_open(&vocab);
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
