@@ -420,8 +420,8 @@ static double file_distance(const char *a, const char *b)
         const af_stored *x = af_safetensors_at(f, i), *y = af_safetensors_find(g, x->name);
         assert_true(y && y->bytes == x->bytes && x->dtype == AF_DTYPE_F32);
         for (uint64_t k = 0; k < x->bytes / 4; k++)
-            most = fmax(most,
-                        fabs((double)((const float *)x->data)[k] - ((const float *)y->data)[k]));
+            most =
+                fmax(most, fabs((double)((const float *)x->data)[k] - ((const float *)y->data)[k]));
     }
     af_safetensors_close(f);
     af_safetensors_close(g);
