@@ -240,7 +240,7 @@ models:
 YAML
 "$AFINAR" merge "$tmp/series.yml" -o "$tmp/series" -q >/dev/null 2>"$tmp/err" || fail "a series: $(cat "$tmp/err")"
 grep -q "series.yml:7: 'random_seed' is an option of mergekit's command line" "$tmp/err" || fail "an option in a file: $(cat "$tmp/err")"
-grep -q "series.yml:12: 'dtype' is no parameter" "$tmp/err" || fail "a type among parameters: $(cat "$tmp/err")"
+grep -q "series.yml:12: 'dtype' is not a parameter" "$tmp/err" || fail "a type among parameters: $(cat "$tmp/err")"
 sed -n '1,/^name/p' "$tmp/series.yml" > "$tmp/one.yml"
 "$AFINAR" merge "$tmp/one.yml" -o "$tmp/half" -q >/dev/null || fail "the first of a series"
 printf 'merge_method: slerp\nbase_model: models/a\nmodels: [{model: %s}]\nparameters: {t: 0.5}\n' "$tmp/half" > "$tmp/one.yml"

@@ -133,10 +133,11 @@ static af_status check_params(af_merge_config *c, const af_yaml *p, af_error *er
             continue;
         }
         if (strcmp(p->key[i], "dtype") == 0 || strcmp(p->key[i], "out_dtype") == 0) {
-            af_log_write(AF_LOG_WARN,
-                         "%s:%d: '%s' is no parameter and changes nothing here: it belongs next to "
-                         "'merge_method'",
-                         c->file, p->key_line[i], p->key[i]);
+            af_log_write(
+                AF_LOG_WARN,
+                "%s:%d: '%s' is not a parameter and changes nothing here: it belongs next to "
+                "'merge_method'",
+                c->file, p->key_line[i], p->key[i]);
             continue;
         }
         if (!af_merge_method_reads(c->method, p->key[i])) {

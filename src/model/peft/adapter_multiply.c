@@ -5,6 +5,7 @@
  *   OFT  W R^T with a block-diagonal R: each block is the Cayley transform of a skew-symmetric Q,
  * of which the upper triangle is stored, row by row; one block may serve for all */
 #include "model/adapter_config.h"
+#include "ops/oft/oft.h"
 
 #include <math.h>
 
@@ -66,30 +67,6 @@ static void add_series(double *r, const double *q, double *power, double *next, 
     }
 }
 
-/* r = (I - Q) (I + Q)^-1 = 2 (I + Q)^-1 - I; r is I on entry. The symmetric part of I + Q is I, so
- * that no pivot is small. Destroys q. */
-static void invert(double *r, double *q, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        q[i * n + i] += 1;
-    for (int64_t p = 0; p < n; p++) {
-        const double d = 1 / q[p * n + p];
-        for (int64_t j = 0; j < n; j++) {
-            q[p * n + j] *= d;
-            r[p * n + j] *= d;
-        }
-        for (int64_t i = 0; i < n; i++) {
-            const double f = q[i * n + p];
-            for (int64_t j = 0; i != p && j < n; j++) {
-                q[i * n + j] -= f * q[p * n + j];
-                r[i * n + j] -= f * r[p * n + j];
-            }
-        }
-    }
-    for (int64_t i = 0; i < n * n; i++)
-        r[i] = 2 * r[i] - (i % (n + 1) == 0);
-}
-
 /* COFT keeps the norm of Q below eps / sqrt(blocks). */
 static double limit(const af_oft *o, const float *triangle, int64_t count, int64_t blocks)
 {
@@ -114,7 +91,7 @@ static void make_block(float *to, const float *triangle, double factor, const af
         }
     }
     if (o->exact)
-        invert(r, q, n);
+        af_oft_invert(r, q, n);
     else
         add_series(r, q, q + n * n, q + 2 * n * n, n, o);
     for (int64_t i = 0; i < n * n; i++)

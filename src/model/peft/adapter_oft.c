@@ -95,7 +95,7 @@ static af_status check_module(const af_model_spec *s, int module, af_error *err)
 {
     const af_module_spec *m = &s->module[module];
     const char *why = m->parameter                     ? "parameters have no input of their own"
-                      : m->group == AF_GROUP_EMBED     ? "it is no linear layer"
+                      : m->group == AF_GROUP_EMBED     ? "it is not a linear layer"
                       : m->group == AF_GROUP_HEAD      ? "it is the head"
                       : s->arch->linears_turned        ? "PEFT has none for a Conv1D"
                       : s->round_inputs                ? "BitNet rounds its inputs"

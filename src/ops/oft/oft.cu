@@ -190,7 +190,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* Four values from column c on of a row of n; zeros beyond its end, or where there is no row. */
+/* Four values from column c on of a row of n; zeros after its end, and for missing rows. */
 template <class T> DEV void load_four(float (&v)[EACH], const T *row, int c, int n, bool there)
 {
     if (there && c + EACH <= n && n % EACH == 0) {

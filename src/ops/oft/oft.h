@@ -15,4 +15,7 @@ typedef struct af_oft_opts {
 af_tensor *af_oft_blocks(af_graph *g, af_tensor *q, const af_oft_opts *o);
 /* y[.., b n + c] = sum over k of x[.., b n + k] r[b][k][c]; a single r serves all blocks of x. */
 af_tensor *af_oft_rotate(af_graph *g, af_tensor *x, af_tensor *r);
+/* r = (I - Q) (I + Q)^-1 = 2 (I + Q)^-1 - I by elimination; the symmetric part of I + Q is I, so no
+ * pivot is small. Destroys q. */
+void af_oft_invert(double *r, double *q, int64_t n);
 #endif

@@ -1,5 +1,6 @@
 /* oft_cpu.c - the twins of oft.c. */
 #include "backend/cpu/cpu.h"
+#include "ops/oft/oft.h"
 #include "ops/oft/oft_attr.h"
 
 enum { MATRICES = 6 }; /* of one thread, [n][n] each */
@@ -41,9 +42,7 @@ static void skew(double *q, const af_tensor *triangle, int64_t block, int64_t n)
     }
 }
 
-/* r = 2 (I + Q)^-1 - I by elimination; the symmetric part of I + Q is I, so no pivot is small.
- * Destroys q. */
-static void invert(double *r, double *q, int64_t n)
+void af_oft_invert(double *r, double *q, int64_t n)
 {
     identity(r, 1, n);
     for (int64_t i = 0; i < n; i++)
@@ -80,7 +79,7 @@ static void make_blocks(void *arg, int64_t from, int64_t to, int share)
             memcpy(p, next, (size_t)nn * sizeof *p);
         }
         if (j->n->attr.oft.exact)
-            invert(p, q, n);
+            af_oft_invert(p, q, n);
         af_st_row(j->n->out[0], b * nn, nn, p);
     }
 }

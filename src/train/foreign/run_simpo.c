@@ -1,5 +1,5 @@
 /* run_simpo.c - run files of SimPO's own trainer: gamma_beta_ratio, and keys that mean something
- * else beside it. */
+ * else next to it. */
 #include "train/run/run_config.h"
 #include "train/run/run_translation.h"
 

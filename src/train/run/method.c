@@ -250,7 +250,7 @@ static int add_names(const char **name, int n, const af_strings *target)
     return n;
 }
 
-/* Towers of models that see and hear, beside the text model that is trained. */
+/* Towers of models that see and hear, next to the text model that is trained. */
 static bool names_tower(const char *name)
 {
     static const char *const words[] = {"vision", "visual", "image", "audio", "projector"};

@@ -69,8 +69,8 @@ static bool has_shared_experts(const json_t *size)
     return some;
 }
 
-/* The same blocks. attn_type_list: 1 = softmax. Decays of a number of heads that is no power of two
- * are others there. */
+/* The same blocks. attn_type_list: 1 = softmax. Decays of a number of heads that is not a power of
+ * two are others there. */
 static void minimax_own(af_config_source *s, af_hf_config *c)
 {
     int n = 0;
