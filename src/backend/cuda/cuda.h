@@ -175,7 +175,8 @@ void af_arg_f32(af_launch *l, double v);
 void af_arg_f32_late(af_cuda *cu, af_launch *l, const float *from);
 void af_arg_f64(af_launch *l, double v);
 void af_arg_u64(af_launch *l, uint64_t v);
-/* A struct passed by value, at most 128 bytes, aligned to 8. */
+/* A struct passed by value, at most 128 bytes, aligned to 8, without padding: bytes of padding are
+ * arbitrary, and a test takes each word for an address. */
 void af_arg_bytes(af_launch *l, const void *p, unsigned n);
 /* The kernel reads `t` before previous_done (dev.cuh): it begins early only where no launch writes
  * it. NULL: nothing. */

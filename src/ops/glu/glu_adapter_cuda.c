@@ -33,6 +33,7 @@ typedef struct low_parts {
     int64_t ld;
     int32_t parts, adapters, rank[2], wide;
     float scale[2];
+    int32_t unused;
 } low_parts;
 typedef struct dw_parts {
     const float *part;

@@ -9,7 +9,7 @@
 typedef struct scan_args {
     const void *x, *decay, *beta, *skip, *bounds;
     int64_t ldx, ld_decay, ld_beta;
-    int beta_type, skip_type, S, H, J, K, V, q_from, k_from, v_from, delta;
+    int beta_type, skip_type, S, H, J, K, V, q_from, k_from, v_from, delta, unused;
 } scan_args;
 
 /* Bytes of shared memory of the largest kernel. */

@@ -7,7 +7,7 @@ enum { THREADS = 128, DW_ROWS = 128, DW_PARTS = 64, RUN = 32, RUN_TAPS_MAX = 4 }
 /* conv_args of conv.cu */
 typedef struct conv_args {
     const void *w, *bias, *bounds, *start, *window;
-    int w_type, bias_type, window_type, S, C, K, silu;
+    int w_type, bias_type, window_type, S, C, K, silu, unused;
 } conv_args;
 
 static conv_args args_of(const af_node *n, const af_conv_inputs *in)

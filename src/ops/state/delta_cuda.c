@@ -24,7 +24,7 @@ typedef struct delta_args {
     void *q, *k, *w, *d;
     float *G;
     int64_t ldx, ld_decay, ld_beta;
-    int beta_type, N, S, H, J;
+    int beta_type, N, S, H, J, unused;
 } delta_args;
 
 /* delta_out of delta_bwd.cu */

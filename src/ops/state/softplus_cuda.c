@@ -7,7 +7,7 @@ enum { THREADS = 256, PART_ROWS = 64, PARTS = 64 };
 /* softplus_args of softplus.cu */
 typedef struct softplus_args {
     const void *bias, *a_log;
-    int bias_type, a_type, H;
+    int bias_type, a_type, H, unused;
 } softplus_args;
 
 static softplus_args args_of(const af_softplus_inputs *in)
