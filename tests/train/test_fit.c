@@ -60,8 +60,8 @@ static void test_default_mode(void **state)
         bool some;
         double most; /* GB, including the workspaces of every instruction set */
     } cases[] = {
-        {"activations stand out above the gradients", "full", "f32", 2, 512, true, 2.31},
-        {"more of them", "full", "f32", 4, 512, true, 2.80},
+        {"activations stand out above the gradients", "full", "f32", 2, 512, true, 2.41},
+        {"more of them", "full", "f32", 4, 512, true, 2.96},
         {"gradients hide them", "full", "f32", 1, 256, false, 2.18},
         {"half as large", "full", "bf16", 1, 512, false, 2.20},
         {"an adapter", "lora", "f32", 2, 512, false, 1.80},
@@ -86,7 +86,7 @@ static void test_default_mode(void **state)
                   cases[i].why, r.mode);
         CHECK_MSG((double)p.total <= cases[i].most * 1e9, "%s: %.3f GB", cases[i].why,
                   (double)p.total / 1e9);
-        CHECK_MSG(more <= 1.0 / 12 && saved >= more, "%s: saves %g for %g", cases[i].why, saved,
+        CHECK_MSG(more <= 1.0 / 20 && saved >= more, "%s: saves %g for %g", cases[i].why, saved,
                   more);
         af_bench_model_clear(&m.b);
     }

@@ -297,9 +297,9 @@ done:
 }
 
 /* Full fine-tuning holds its state several times over: where the activations at the loss exceed
- * that, the first blocks are recomputed for at most a twelfth of a step's work, if that saves a
+ * that, the first blocks are recomputed for at most a 20th of a step's work, if that saves a
  * larger share of the memory than it adds work. */
-#define ECONOMY_WORK (1.0 / 12)
+#define ECONOMY_WORK (1.0 / 20)
 
 static bool economises(const af_step_graph *s, af_memory_mode m)
 {

@@ -10,7 +10,7 @@ enum { AF_MEMORY_MODES_MAX = 10, AF_MEMORY_MODE_NAME = 48 };
 int af_memory_modes(const af_step_graph *s, af_memory_mode out[AF_MEMORY_MODES_MAX]);
 /* 4 or 8 when weights can stay in that many bits, else 0. */
 int af_memory_packed_bits(const af_step_graph *s);
-/* "block", "block+4bit", "wide, 15 of 30 blocks". */
+/* "block", "block+4bit", "wide, 9 of 30 blocks". */
 const char *af_memory_mode_name(const af_step_graph *s, af_memory_mode m,
                                 char buf[AF_MEMORY_MODE_NAME]);
 bool af_memory_mode_same(af_memory_mode a, af_memory_mode b);
