@@ -497,6 +497,8 @@ static const test_case cases[] = {
     {"oft_exact", case_oft_exact, 0},
     {"oft_single", case_oft_single, 0},
     {"oft_wide", case_oft_wide, 0},
+    {"oft_rows", case_oft_rows, 0},
+    {"oft_single_rows", case_oft_single_rows, 0},
     {"glu_clamped", case_glu_clamped, 0},
     {"moe", case_moe, 2e-2},
     {"moe_train", case_moe_train, 2e-2},

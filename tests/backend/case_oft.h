@@ -28,4 +28,13 @@ static void case_oft_wide(rec *r)
 {
     oft(r, 41, 150, false, &(af_oft_opts){.block = 75, .terms = 6});
 }
+/* Gradients from several parts of the rows, the last one short. */
+static void case_oft_rows(rec *r)
+{
+    oft(r, 300, 64, false, &(af_oft_opts){.block = 32, .terms = 5});
+}
+static void case_oft_single_rows(rec *r)
+{
+    oft(r, 300, 40, true, &(af_oft_opts){.block = 8, .terms = 4});
+}
 #endif

@@ -54,6 +54,8 @@ static void test_settings_of_one_optimizer(void **state)
          "has 'rank', which optimizer rmsprop does not: it has alpha, eps, momentum, centered"},
         {"optim: rmsprop\noptim_args: alpha", NULL, 0, "has 'alpha', which is no 'a=1'"},
         {"optim: rmsprop\noptim_args: {alpha: [1]}", NULL, 0, "'alpha' of optim_args is not one"},
+        {"optim: rmsprop\noptim_args: {alpha:0.9}", NULL, 0,
+         "run.yaml:7: 'alpha:0.9' of optim_args has no value: YAML wants a blank after the ':'"},
     };
     (void)state;
     for (size_t i = 0; i < AF_LEN(cases); i++) {

@@ -23,6 +23,10 @@ static af_status take_map(af_translation *t, const af_yaml *n, af_buf *rest)
         if (v->kind != AF_YAML_SCALAR)
             return af_fail(t->err, AF_EUSAGE, "%s: '%s' of optim_args is not one value",
                            af_translate_loc(t, n->key_line[i], loc), n->key[i]);
+        if (strchr(n->key[i], ':')) /* {a:1} is a key without a value */
+            return af_fail(t->err, AF_EUSAGE,
+                           "%s: '%s' of optim_args has no value: YAML wants a blank after the ':'",
+                           af_translate_loc(t, n->key_line[i], loc), n->key[i]);
         const char *key = key_of(t, n->key[i]);
         if (key)
             st = af_translate_put(t, key, n->key_line[i], v);
