@@ -39,18 +39,16 @@ static inline int test_result(int failed) { return failed ? 1 : test_skips ? 77 
     test_result(                                                                                   \
         _cmocka_run_group_tests(#tests, tests, sizeof(tests) / sizeof(tests)[0], setup, teardown))
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { test_sanitized = 1 };
+#else
+enum { test_sanitized = 0 };
+#endif
+
 /* Programs run 3 to 5 times slower under a sanitizer. There a test of many combinations takes every
  * third: a memory error depends on a shape or a kind, not on their pair, and the release build
  * checks the values of all of them. `i` counts the combinations. */
-static inline bool test_takes(size_t i)
-{
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    return i % 3 == 0;
-#else
-    (void)i;
-    return true;
-#endif
-}
+static inline bool test_takes(size_t i) { return !test_sanitized || i % 3 == 0; }
 
 /* The device of whole runs: AF_TEST_DEVICE=cuda runs them on a GPU. */
 static inline const char *test_device(void)

@@ -5,10 +5,10 @@
  *
  * Tolerance (relative L2): partial sums of at most 256 terms in f32, under 2e-6; a bf16 result is
  * rounded once more: at most 2^-8 of it. The tiles round an f32 factor to 2^-16. */
+#include "fast_tables.h"
 #include "test.h"
 
 #include "base/rng.h"
-#include "cpu/cpu_kernels.h"
 #include "tensor/half.h"
 
 #include <math.h>
@@ -200,7 +200,7 @@ static void run_size(lowrank_case p, const int64_t size[2], bool sums)
 static void run_all(bool sums)
 {
     const af_fast *f;
-    for (int i = 0; (f = af_fast_at(i)); i++)
+    for (int i = 0; (f = own_table(i)); i++)
         for (int half = 0; half < 2; half++) {
             const lowrank_case p = {
                 .isa = f->name, .kernels = half ? f->lowrank_bf16 : f->lowrank, .half = half};

@@ -1,0 +1,20 @@
+/* fast_tables.h - the tables of CPU kernels that a test runs on. */
+#ifndef AF_TEST_FAST_TABLES_H
+#define AF_TEST_FAST_TABLES_H
+
+#include "cpu/cpu_kernels.h"
+
+#include <string.h>
+
+/* The i-th table of this machine with code of its own outside of block formats, or NULL. Those with
+ * dot products of bytes ("+vnni") are compiled from the same text with the same instructions; one
+ * of them counts where it is the machine's best. */
+static inline const af_fast *own_table(int i)
+{
+    const af_fast *f;
+    for (int t = 0; (f = af_fast_at(t)); t++)
+        if ((t == 0 || !strstr(f->name, "+vnni")) && i-- == 0)
+            return f;
+    return NULL;
+}
+#endif
