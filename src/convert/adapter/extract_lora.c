@@ -6,6 +6,7 @@
 #include "afinar/convert.h"
 #include "base/log.h"
 #include "convert/input/folder_text.h"
+#include "convert/input/layer_names.h"
 #include "convert/output/folder_out.h"
 #include "convert/output/model_card.h"
 #include "model/adapter_config.h"
@@ -55,15 +56,14 @@ static bool is_other_router(const char *name)
 /* A linear that PEFT can adapt: inside the layers, next to them, or the head. */
 static bool is_linear(const af_model_tensor *t)
 {
-    static const char *const place[] = {"layers.", ".h.", "transformer.blocks.", ".project_in.",
-                                        ".project_out."};
+    static const char *const outside[] = {".project_in.", ".project_out."};
     const size_t n = strlen(t->name);
     if (t->ndim != 2 || n < 7 || strcmp(t->name + n - 7, ".weight") != 0)
         return false;
     if (strncmp(t->name, "lm_head.", 8) == 0)
         return true;
-    const bool norm = strstr(t->name, "norm") && !strstr(t->name, ".norm_attn_norm.attn.");
-    return has_any(t->name, place, AF_LEN(place)) && !norm && !is_other_router(t->name);
+    return (af_name_in_layer(t->name) || has_any(t->name, outside, AF_LEN(outside))) &&
+           !af_name_of_norm(t->name) && !is_other_router(t->name);
 }
 
 /* Whether the tensor of a multimodal repository is of its text model: PEFT calls modules of the

@@ -2,6 +2,7 @@
 #include "convert/merge/merge_names.h"
 
 #include "base/base.h"
+#include "convert/input/layer_names.h"
 
 #include <ctype.h>
 #include <string.h>
@@ -28,12 +29,11 @@ static bool is_outside_text(const char *name, const char *to)
 
 int64_t af_merge_layer_of(const char *name, size_t *at, size_t *end)
 {
-    static const char *const marks[] = {"layers.", ".h.", "transformer.blocks."};
-    for (size_t i = 0; i < AF_LEN(marks); i++) {
-        const char *p = strstr(name, marks[i]);
+    for (int i = 0; i < AF_LAYER_MARKS; i++) {
+        const char *p = strstr(name, af_layer_mark[i]);
         if (!p || is_outside_text(name, p))
             continue;
-        p += strlen(marks[i]);
+        p += strlen(af_layer_mark[i]);
         size_t n = 0;
         int64_t v = 0;
         while (n < 6 && isdigit((unsigned char)p[n]))

@@ -1,5 +1,6 @@
 /* bnb_linears.c - see bnb_linears.h. */
 #include "convert/quantize/bnb_linears.h"
+#include "convert/input/layer_names.h"
 
 #include <string.h>
 
@@ -36,20 +37,14 @@ static bool is_outer(const char *name)
     return false;
 }
 
-static bool in_layer(const char *name)
-{
-    return strstr(name, "layers.") || strstr(name, ".h.") || strstr(name, "transformer.blocks.");
-}
-
 bool af_bnb_packs(const af_model_tensor *t)
 {
     const size_t n = path_length(t);
-    if (!n || !in_layer(t->name) || is_router(t->name, n))
+    if (!n || !af_name_in_layer(t->name) || is_router(t->name, n))
         return false;
     if (strstr(t->name, ".W_down.") || strstr(t->name, ".W_up.")) /* of a norm */
         return true;
-    const bool norm = strstr(t->name, "norm") && !strstr(t->name, ".norm_attn_norm.attn.");
-    return !norm && !is_outer(t->name) && !strstr(t->name, ".experts.") &&
+    return !af_name_of_norm(t->name) && !is_outer(t->name) && !strstr(t->name, ".experts.") &&
            !strstr(t->name, ".indexer.weights_proj.");
 }
 
