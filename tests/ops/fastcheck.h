@@ -152,8 +152,8 @@ static inline void fastcheck_run(const char *why, fastcheck_build *build, fastch
     const double limit = c.limit > 0 ? c.limit : c.type == AF_DTYPE_BF16 ? 5e-3 : 1e-5;
     fastcheck twin = fc_run(c, build, 1, true), one = fc_run(c, build, 1, false);
     fc_compare(&twin, &one, limit, why);
-    static const int threads[] = {2, 3, 8, 16};
-    for (int i = 0; i < (c.many ? 4 : 2); i++) {
+    static const int threads[] = {3, 2, 8, 16};
+    for (int i = 0; i < (test_sanitized ? 1 : c.many ? 4 : 2); i++) {
         const bool alike =
             c.type != AF_DTYPE_F32 || threads[i] <= af_fast_get()->machine->planes_threads;
         fastcheck more = fc_run(c, build, threads[i], false);
