@@ -1,7 +1,7 @@
 /* optimizer_cuda.c - launchers of optimizer.c: the norm in two launches, an update in one per
  * group.
  */
-#include "ops/common/cuda_ops.h"
+#include "ops/optim/optim_cuda.h"
 #include "ops/optim/optim_in.h"
 #include "ops/optim/optimizer.h"
 #include "ops/ranks/rank_cuda.h"
@@ -123,14 +123,6 @@ static af_launch *launch_update(af_cuda *cu, af_node *n, const char *name)
     return l;
 }
 
-static void arg_betas(af_launch *l, const af_node *n)
-{
-    af_arg_f32(l, n->attr.optim.beta1);
-    af_arg_f32(l, n->attr.optim.beta2);
-    af_arg_f32(l, 1 - n->attr.optim.beta1);
-    af_arg_f32(l, 1 - n->attr.optim.beta2);
-}
-
 static af_status adam_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
     const af_optim_inputs in = af_optim_in(n);
@@ -139,7 +131,7 @@ static af_status adam_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *er
     if (st != AF_OK || af_count(in.params) == 0)
         return st;
     af_launch *l = launch_update(cu, n, n->op == AF_OP_ADAM ? "adam" : "adam_8bit");
-    arg_betas(l, n);
+    af_arg_betas(l, n);
     af_arg_f32(l, n->attr.optim.eps);
     af_arg_f32(l, n->attr.optim.weight_decay);
     af_arg_f32(l, n->attr.optim.lr_factor);
@@ -167,7 +159,7 @@ static af_status adam_4bit_prepare(af_cuda *cu, af_graph *g, af_node *n, af_erro
     for (int i = 0; i < n->n_in; i++)
         af_arg_ptr(l, n->in[i]->data);
     af_arg_i64(l, af_count(in.params));
-    arg_betas(l, n);
+    af_arg_betas(l, n);
     af_arg_f32(l, n->attr.optim.eps);
     af_arg_f32(l, n->attr.optim.weight_decay);
     af_arg_f32(l, n->attr.optim.lr_factor);
@@ -198,7 +190,7 @@ static af_status ademamix_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error
     if (st != AF_OK || af_count(in.params) == 0)
         return st;
     af_launch *l = launch_update(cu, n, "ademamix");
-    arg_betas(l, n);
+    af_arg_betas(l, n);
     af_arg_f32(l, n->attr.optim.eps);
     af_arg_f32(l, n->attr.optim.weight_decay);
     af_arg_f32(l, n->attr.optim.lr_factor);
@@ -216,7 +208,7 @@ static af_status adaptive_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error
     if (st != AF_OK || af_count(in.params) == 0)
         return st;
     af_launch *l = launch_update(cu, n, "adaptive");
-    arg_betas(l, n);
+    af_arg_betas(l, n);
     af_arg_f32(l, n->attr.optim.eps);
     af_arg_f32(l, n->attr.optim.weight_decay);
     af_arg_f32(l, n->attr.optim.lr_factor);
@@ -247,7 +239,7 @@ static af_status lion_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *er
     if (st != AF_OK || af_count(in.params) == 0)
         return st;
     af_launch *l = launch_update(cu, n, "lion");
-    arg_betas(l, n);
+    af_arg_betas(l, n);
     af_arg_f32(l, n->attr.optim.weight_decay);
     af_arg_f32(l, n->attr.optim.lr_factor);
     return AF_OK;

@@ -1,6 +1,6 @@
 /* states_8bit_cuda.c - launcher of STATES_8BIT (states_8bit_cpu.c): a block of threads for each
  * block of values. */
-#include "ops/common/cuda_ops.h"
+#include "ops/optim/optim_cuda.h"
 #include "ops/optim/optim_in.h"
 #include "ops/optim/optimizer.h"
 
@@ -16,14 +16,6 @@ static af_launch *launch(af_cuda *cu, af_node *n, const char *name)
     return l;
 }
 
-static void arg_betas(af_launch *l, const af_node *n)
-{
-    af_arg_f32(l, n->attr.optim.beta1);
-    af_arg_f32(l, n->attr.optim.beta2);
-    af_arg_f32(l, 1 - n->attr.optim.beta1);
-    af_arg_f32(l, 1 - n->attr.optim.beta2);
-}
-
 static af_status states_8bit_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
     af_launch *l;
@@ -35,7 +27,7 @@ static af_status states_8bit_prepare(af_cuda *cu, af_graph *g, af_node *n, af_er
     switch (n->attr.optim.kind) {
     case AF_OPTIMIZER_LION_8BIT:
         l = launch(cu, n, "lion_8bit");
-        arg_betas(l, n);
+        af_arg_betas(l, n);
         break;
     case AF_OPTIMIZER_RMSPROP_8BIT:
         l = launch(cu, n, "rmsprop_8bit");
@@ -45,7 +37,7 @@ static af_status states_8bit_prepare(af_cuda *cu, af_graph *g, af_node *n, af_er
         break;
     default:
         l = launch(cu, n, "ademamix_8bit");
-        arg_betas(l, n);
+        af_arg_betas(l, n);
         af_arg_f32(l, n->attr.optim.eps);
         break;
     }
