@@ -60,8 +60,8 @@ static void test_default_mode(void **state)
         bool some;
         double most; /* GB, including the workspaces of every instruction set */
     } cases[] = {
-        {"activations stand out above the gradients", "full", "f32", 2, 512, true, 2.41},
-        {"more of them", "full", "f32", 4, 512, true, 2.96},
+        {"activations stand out above the gradients", "full", "f32", 2, 512, true, 2.42},
+        {"more of them", "full", "f32", 4, 512, true, 2.97},
         {"gradients hide them", "full", "f32", 1, 256, false, 2.18},
         {"half as large", "full", "bf16", 1, 512, false, 2.20},
         {"an adapter", "lora", "f32", 2, 512, false, 1.80},
