@@ -50,8 +50,7 @@ typedef struct af_tensor af_tensor;
 /* Creates an empty graph. On success *out belongs to the caller; free it with af_graph_free.
  * AF_ENOMEM. */
 AF_API AF_CHECKED af_status af_graph_new(af_graph **out, af_error *err);
-/* Frees a graph, its handles and its device memory. The device must still be open. NULL is
- * allowed. */
+/* Frees a graph, its handles and device memory. The device must still be open. NULL is allowed. */
 AF_API void af_graph_free(af_graph *g);
 /* AF_OK, or the first recording error. */
 AF_API AF_CHECKED af_status af_graph_status(const af_graph *g, af_error *err);
@@ -98,8 +97,7 @@ AF_API af_tensor *af_add(af_graph *g, af_tensor *a, af_tensor *b);
 AF_API af_tensor *af_sub(af_graph *g, af_tensor *a, af_tensor *b);
 AF_API af_tensor *af_mul(af_graph *g, af_tensor *a, af_tensor *b);
 AF_API af_tensor *af_div(af_graph *g, af_tensor *a, af_tensor *b);
-/* Element-wise functions of one tensor: x * factor, -x, exp, log, sqrt, tanh, sigmoid, max(x, 0).
- */
+/* Functions of each element: x * factor, -x, exp, log, sqrt, tanh, sigmoid, max(x, 0). */
 AF_API af_tensor *af_scale(af_graph *g, af_tensor *x, double factor);
 AF_API af_tensor *af_neg(af_graph *g, af_tensor *x);
 AF_API af_tensor *af_exp(af_graph *g, af_tensor *x);
@@ -238,9 +236,8 @@ AF_API af_tensor *af_attention(af_graph *g, af_tensor *qkv, af_tensor *bounds,
  * at most N rows -> i32 [S + N/chunk + 1], empty ones at the end. */
 AF_API af_tensor *af_bounds_cut(af_graph *g, af_tensor *bounds, int64_t chunk, int64_t N);
 /* Rows by their numbers: x [M][D], index i32 [N][2], back i32 [M][2] -> y [N][D], y[n] =
- * x[index[n][0]]
- * + x[index[n][1]]; -100 adds nothing. `back` says the same from the other side, for the gradient:
- * where each row of x is used, at most twice. */
+ * x[index[n][0]] + x[index[n][1]]; -100 adds nothing. `back` says the same from the other side, for
+ * the gradient: where each row of x is used, at most twice. */
 AF_API af_tensor *af_row_pick(af_graph *g, af_tensor *x, af_tensor *index, af_tensor *back);
 /* Rows of V values from some of them: y[n][id[n][k]] = x[n][k], `rest` elsewhere. id i32 [N][K],
  * all different in a row, -100 = none; x f32 [N][K] -> y f32 [N][V], without a gradient. */
@@ -455,6 +452,7 @@ typedef enum af_optimizer_kind {
     AF_OPTIMIZER_LION_8BIT, /* moments as ADAMW_8BIT has them */
     AF_OPTIMIZER_RMSPROP_8BIT,
     AF_OPTIMIZER_ADEMAMIX_8BIT,
+    AF_OPTIMIZER_APOLLO, /* Zhu et al. 2024, for the matrices that MUON would have; else AdamW */
 } af_optimizer_kind;
 
 /* How an updated value becomes a bf16 parameter; f32 parameters do not care. */
@@ -469,16 +467,20 @@ typedef struct af_optimizer_opts {
     double beta1, beta2, eps; /* 0 = the usual value of the kind */
     double momentum;          /* SGD */
     bool nesterov;
-    double weight_decay;
-    double max_grad_norm; /* 0 = no clipping */
+    double weight_decay, max_grad_norm; /* max_grad_norm: 0 = no clipping */
     af_rounding rounding; /* bf16 parameters: ADAM, ADAMW and those with 8-bit moments */
-    uint64_t seed;        /* of stochastic rounding: by seed, update, parameter and element */
+    uint64_t seed;        /* of stochastic rounding and projections: by seed, update, parameter */
     bool uncorrected;     /* moments are not divided by 1 - beta^step */
     bool bf16;            /* muon: iterate in bf16 on a GPU, not in f32 */
     double lr_decay;      /* ADAGRAD: the rate of step t is divided by 1 + (t - 1) times this */
     /* FREE_*: rates grow over so many steps; step t weighs t^count_power * (top rate)^lr_power */
     double warmup_steps, count_power, lr_power; /* the authors' powers: 0 and 2 */
     double slow_beta, slow_share;               /* ADEMAMIX: of the slow moment; 0 = 0.9999 and 5 */
+    /* APOLLO: rank of projections, updates with each (0 = 128, 200); the root of scale (0 = 1)
+     * times the update; a factor per matrix, not per row or column; growth limited after scaling */
+    int64_t rank, gap;
+    double scale;
+    bool per_tensor, scale_front;
 } af_optimizer_opts;
 /* FREE_*: the average of what was learnt takes the place of the parameters (on), or what gradients
  * are taken at comes back, bit by bit (off). Evaluate and write it; do not train on while it is on.
@@ -487,8 +489,7 @@ AF_API AF_CHECKED af_status af_graph_average(af_graph *g, bool on, af_error *err
 /* Records the update: global norm of all gradients, clip factor, update of all parameters,
  * gradients to zero. Once per graph, after af_graph_backward. */
 AF_API void af_graph_optimizer(af_graph *g, const af_optimizer_opts *o);
-/* Options of one parameter, before af_graph_optimizer: factor of the learning rate, weight decay on
- * or off. */
+/* Before af_graph_optimizer: a parameter's factor of the learning rate, weight decay or none. */
 AF_API void af_tensor_set_group(af_tensor *param, double lr_factor, bool decay);
 
 /* The learning rate of the next update. Like the other values below it is an argument of the run,
@@ -553,8 +554,7 @@ typedef struct af_plan_info {
 AF_API AF_CHECKED af_status af_graph_plan(af_graph *g, af_device *d, af_plan_info *info,
                                           af_error *err);
 /* Plans if that was not done, allocates, selects and builds every kernel. The device must outlive
- * the graph. AF_EUSAGE for a recording error; AF_ENOMEM with the numbers of the plan; AF_EDEVICE.
- */
+ * the graph. AF_EUSAGE: a recording error; AF_ENOMEM: with the numbers of the plan; AF_EDEVICE. */
 AF_API AF_CHECKED af_status af_graph_prepare(af_graph *g, af_device *d, af_error *err);
 
 enum {

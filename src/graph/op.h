@@ -184,6 +184,10 @@ typedef union af_attr {
         af_rounding rounding; /* of bf16 parameters */
         uint64_t seed;        /* of stochastic rounding */
         int64_t from;         /* first element in the flat buffer of all ranks */
+        int64_t rank;         /* APOLLO: of its projections */
+        int64_t number;       /* APOLLO: which matrix of the model, for its projection */
+        double scale;         /* APOLLO: its root multiplies the update */
+        bool per_tensor, scale_front;
     } optim;
     struct {
         int rank, ranks;    /* this one, of how many */

@@ -88,6 +88,22 @@ static void case_muon_bf16(rec *r)
 {
     optimize_by(r, (af_optimizer_opts){.kind = AF_OPTIMIZER_MUON, .bf16 = true}, 136, 64);
 }
+static void apollo_case(rec *r, af_optimizer_opts o, int64_t rows, int64_t cols)
+{
+    o.kind = AF_OPTIMIZER_APOLLO;
+    o.seed = 42;
+    optimize_by(r, o, rows, cols);
+    af_graph_set_step(r->g, 450); /* the third draw */
+}
+static void case_apollo(rec *r) { apollo_case(r, (af_optimizer_opts){.rank = 5}, 31, 17); }
+static void case_apollo_wide(rec *r)
+{
+    apollo_case(r, (af_optimizer_opts){.rank = 40, .scale = 32, .scale_front = true}, 24, 172);
+}
+static void case_apollo_mini(rec *r)
+{
+    apollo_case(r, (af_optimizer_opts){.rank = 1, .scale = 128, .per_tensor = true}, 300, 68);
+}
 static void case_lion(rec *r) { optimize(r, AF_OPTIMIZER_LION); }
 static void case_adafactor(rec *r) { optimize(r, AF_OPTIMIZER_ADAFACTOR); }
 static void case_adafactor_wide(rec *r) { optimize_matrix(r, AF_OPTIMIZER_ADAFACTOR, 1100, 132); }

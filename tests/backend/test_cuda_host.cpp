@@ -8,6 +8,7 @@
  * test_cuda_tensor.cpp has products of few rows and of low ranks. Left out, and run on a GPU by
  * test_cuda_ops.c: gemm and attention, copies and gathers (load, core, embedding, copy_any,
  * binary_any, the _gather kernels), and moe, muon, dora, head and noise. */
+#include "host/case_apollo.h"
 #include "host/case_dense.h"
 #include "host/case_elements.h"
 #include "host/case_oft.h"
@@ -89,6 +90,7 @@ int main()
         states_8bit_case(kind);
     stable_adamw_case(false);
     stable_adamw_case(true);
+    apollo_cases();
     printf("%d failed\n", failures);
     return failures ? 1 : 0;
 }

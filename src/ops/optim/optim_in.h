@@ -10,18 +10,22 @@ bool af_optimizer_check(af_graph *g, const af_optimizer_opts *o);
 /* The same for the type of the parameters (all have that of `first`; NULL = there are none). */
 bool af_optimizer_check_type(af_graph *g, const af_optimizer_opts *o, const af_tensor *first);
 
+/* What the caller left at 0 gets the usual value of the kind. */
+void af_optimizer_set_usual(af_optimizer_opts *o);
+
 /* The numbers of step t that run.c does not know: AF_HYPER_A, AF_HYPER_B. */
 void af_optim_step_numbers(const af_graph *g, double t, float *hyper);
 
 /* Copies the options into an update's node; `first` is one of its parameters. */
 void af_optim_set_attr(af_node *n, const af_optimizer_opts *o, const af_tensor *first);
 
-/* MUON, ADAFACTOR, ADAM_MINI, STABLE_ADAMW: one node per matrix of a parameter; `number` is in
- * names of its states. The number of the next. */
+/* MUON, APOLLO, ADAFACTOR, ADAM_MINI, STABLE_ADAMW: one node per matrix of a parameter; `number` is
+ * in names of its states. The number of the next. */
 int af_optim_update_matrices(af_graph *g, const af_optimizer_opts *o, af_tensor *p, int number);
 
 /* state: momentum | m, v | m8, v8, m_scale, v_scale | m, v, slow | v, [m] | weight, z, [v] | codes,
- * scales | row, col; NULL where the op has none. rest: what rounding cut off bf16 parameters, or
+ * scales | row, col |
+ * m, v, norm; NULL where the op has none. rest: what rounding cut off bf16 parameters, or
  * NULL. GRAD_NORM has grads alone.
  */
 typedef struct af_optim_inputs {

@@ -14,6 +14,7 @@
  *   ademamix  adamw with m / c1 + 5 slow for m / c1;  slow = b3 slow + (1-b3) g
  *   adagrad, nadam, radam, adopt: see adaptive_cpu.c
  *   muon      see muon_cpu.c
+ *   apollo    see lowrank/apollo_cpu.c
  *   lion      w -= lr wd w;  w -= lr sign(b1 m + (1-b1) g);  m = b2 m + (1-b2) g
  *   adafactor see adafactor_cpu.c
  *   adam_mini see adam_mini_cpu.c
@@ -51,7 +52,9 @@ typedef struct param_list {
 /* 8-bit moments as bitsandbytes has them. */
 static bool is_bnb(const param_list *c)
 {
-    return c->o->kind == AF_OPTIMIZER_ADAMW_8BIT || c->o->kind >= AF_OPTIMIZER_LION_8BIT;
+    const af_optimizer_kind k = c->o->kind;
+    return k == AF_OPTIMIZER_ADAMW_8BIT ||
+           (k >= AF_OPTIMIZER_LION_8BIT && k <= AF_OPTIMIZER_ADEMAMIX_8BIT);
 }
 
 /* Elements that share a scale, or 0 where moments are f32. */
@@ -89,6 +92,7 @@ static bool by_matrix(const param_list *c, const af_tensor *p)
 {
     switch (c->o->kind) {
     case AF_OPTIMIZER_MUON:
+    case AF_OPTIMIZER_APOLLO:
         return !p->outside && (p->ndim == 2 || p->parts);
     case AF_OPTIMIZER_ADAM_MINI:
         return p->moment_block != 1;
@@ -414,6 +418,7 @@ static void update_range(param_list *c, const unit *first, const unit *last, int
         [AF_OPTIMIZER_LION_8BIT] = AF_OP_STATES_8BIT,
         [AF_OPTIMIZER_RMSPROP_8BIT] = AF_OP_STATES_8BIT,
         [AF_OPTIMIZER_ADEMAMIX_8BIT] = AF_OP_STATES_8BIT,
+        [AF_OPTIMIZER_APOLLO] = AF_OP_ADAM,
     };
     af_graph *g = c->g;
     const af_op op = first->whole ? whole_op(c->o->kind) : op_of[c->o->kind];
@@ -544,35 +549,12 @@ static void record(param_list *c)
     clear_others(c);
 }
 
-/* What the caller left at 0. */
-static void set_usual(af_optimizer_opts *o)
-{
-    const bool lion = o->kind == AF_OPTIMIZER_LION || o->kind == AF_OPTIMIZER_LION_8BIT,
-               factor = o->kind == AF_OPTIMIZER_ADAFACTOR;
-    const bool muon = o->kind == AF_OPTIMIZER_MUON,
-               rms = o->kind == AF_OPTIMIZER_RMSPROP || o->kind == AF_OPTIMIZER_RMSPROP_8BIT;
-    const bool adopt = o->kind == AF_OPTIMIZER_ADOPT;
-    o->beta1 = o->beta1 > 0 || factor ? o->beta1 : muon ? AF_MUON_BETA : 0.9;
-    if (o->beta2 == 0) /* adafactor: the exponent of its decay, 1 - t^-0.8 */
-        o->beta2 = lion || rms ? 0.99 : factor ? 0.8 : muon ? AF_MUON_BETA : adopt ? 0.9999 : 0.999;
-    if (o->slow_beta == 0)
-        o->slow_beta = AF_ADEMAMIX_BETA3;
-    if (o->slow_share == 0)
-        o->slow_share = AF_ADEMAMIX_ALPHA;
-    if (muon && o->momentum == 0)
-        o->momentum = AF_MUON_BETA;
-    if (o->kind == AF_OPTIMIZER_FREE_SGD && o->momentum > 0)
-        o->beta1 = o->momentum;
-    if (o->eps == 0)
-        o->eps = factor ? 1e-30 : o->kind == AF_OPTIMIZER_ADAGRAD ? 1e-10 : adopt ? 1e-6 : 1e-8;
-}
-
 void af_graph_optimizer(af_graph *g, const af_optimizer_opts *opts)
 {
     if (af_graph_refuses_opts(g, "optimizer", opts) || !af_optimizer_check(g, opts))
         return;
     af_optimizer_opts o = *opts;
-    set_usual(&o);
+    af_optimizer_set_usual(&o);
     param_list c = {.g = g, .o = &o};
     if (!collect(&c) || !af_optimizer_check_type(g, &o, c.n ? c.param[0] : NULL))
         return;

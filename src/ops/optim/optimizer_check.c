@@ -1,8 +1,9 @@
 /* optimizer_check.c - see optim_in.h. */
 #include "ops/optim/optim_in.h"
+#include "ops/optim/optimizer.h"
 #include "tensor/dtype.h"
 
-enum { AF_OPTIMIZER_LAST = AF_OPTIMIZER_ADEMAMIX_8BIT };
+enum { AF_OPTIMIZER_LAST = AF_OPTIMIZER_APOLLO };
 
 bool af_optimizer_check(af_graph *g, const af_optimizer_opts *o)
 {
@@ -22,6 +23,9 @@ bool af_optimizer_check(af_graph *g, const af_optimizer_opts *o)
         {"warmup_steps", o->warmup_steps, 1e12},
         {"count_power", o->count_power, 100},
         {"lr_power", o->lr_power, 100},
+        {"rank", (double)o->rank, 1 << 20},
+        {"gap", (double)o->gap, 1e12},
+        {"scale", o->scale, 1e12},
     };
     for (size_t i = 0; i < AF_LEN(v); i++)
         if (!(v[i].value >= 0 && v[i].value < v[i].below)) {
@@ -60,4 +64,31 @@ bool af_optimizer_check_type(af_graph *g, const af_optimizer_opts *o, const af_t
         af_graph_bad(g, "optimizer: rounding %d is for bf16 parameters, '%s' is %s",
                      (int)o->rounding, first->name, af_dtype_name(first->dtype));
     return !af_graph_failed(g);
+}
+
+void af_optimizer_set_usual(af_optimizer_opts *o)
+{
+    const bool lion = o->kind == AF_OPTIMIZER_LION || o->kind == AF_OPTIMIZER_LION_8BIT,
+               factor = o->kind == AF_OPTIMIZER_ADAFACTOR;
+    const bool muon = o->kind == AF_OPTIMIZER_MUON,
+               rms = o->kind == AF_OPTIMIZER_RMSPROP || o->kind == AF_OPTIMIZER_RMSPROP_8BIT;
+    const bool adopt = o->kind == AF_OPTIMIZER_ADOPT;
+    o->beta1 = o->beta1 > 0 || factor ? o->beta1 : muon ? AF_MUON_BETA : 0.9;
+    if (o->beta2 == 0) /* adafactor: the exponent of its decay, 1 - t^-0.8 */
+        o->beta2 = lion || rms ? 0.99 : factor ? 0.8 : muon ? AF_MUON_BETA : adopt ? 0.9999 : 0.999;
+    if (o->slow_beta == 0)
+        o->slow_beta = AF_ADEMAMIX_BETA3;
+    if (o->slow_share == 0)
+        o->slow_share = AF_ADEMAMIX_ALPHA;
+    if (muon && o->momentum == 0)
+        o->momentum = AF_MUON_BETA;
+    if (o->kind == AF_OPTIMIZER_FREE_SGD && o->momentum > 0)
+        o->beta1 = o->momentum;
+    if (o->kind == AF_OPTIMIZER_APOLLO) {
+        o->rank = o->rank ? o->rank : AF_APOLLO_RANK;
+        o->gap = o->gap ? o->gap : AF_APOLLO_GAP;
+        o->scale = o->scale > 0 ? o->scale : 1;
+    }
+    if (o->eps == 0)
+        o->eps = factor ? 1e-30 : o->kind == AF_OPTIMIZER_ADAGRAD ? 1e-10 : adopt ? 1e-6 : 1e-8;
 }

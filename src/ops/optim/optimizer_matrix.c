@@ -19,6 +19,10 @@ void af_optim_set_attr(af_node *n, const af_optimizer_opts *o, const af_tensor *
     n->attr.optim.weight_decay = first->decay ? o->weight_decay : 0;
     n->attr.optim.rounding = o->rounding;
     n->attr.optim.seed = o->seed;
+    n->attr.optim.rank = o->rank;
+    n->attr.optim.scale = o->scale;
+    n->attr.optim.per_tensor = o->per_tensor;
+    n->attr.optim.scale_front = o->scale_front;
 }
 
 /* A state of `count` elements. */
@@ -77,6 +81,22 @@ static void update_stable(af_graph *g, const af_optimizer_opts *o, af_tensor *p,
     add_update(g, o, AF_OP_STABLE_ADAMW, p, grad, m, v);
 }
 
+/* Moments of the projected gradient, and the length of the last update. */
+static void update_apollo(af_graph *g, const af_optimizer_opts *o, af_tensor *p, af_tensor *grad,
+                          int i)
+{
+    const int64_t low = AF_MAX(p->dim[0], p->dim[1]) * o->rank;
+    af_tensor *m = matrix_moment(g, p, i, "m", low);
+    af_tensor *v = matrix_moment(g, p, i, "v", low);
+    af_tensor *norm = matrix_moment(g, p, i, "norm", 1);
+    if (af_graph_failed(g) || !m)
+        return;
+    af_node *n =
+        af_node_new(g, AF_OP_APOLLO, (af_tensor *[]){p, grad, g->hyper, g->stats, m, v, norm}, 7);
+    af_optim_set_attr(n, o, p);
+    n->attr.optim.number = i;
+}
+
 /* A matrix of a parameter (or its gradient) of several, `from` elements in. */
 static af_tensor *part_of(af_graph *g, af_tensor *whole, const int64_t *dim, int64_t from)
 {
@@ -96,6 +116,7 @@ int af_optim_update_matrices(af_graph *g, const af_optimizer_opts *o, af_tensor 
 {
     void (*update)(af_graph *, const af_optimizer_opts *, af_tensor *, af_tensor *, int) =
         o->kind == AF_OPTIMIZER_MUON           ? update_muon
+        : o->kind == AF_OPTIMIZER_APOLLO       ? update_apollo
         : o->kind == AF_OPTIMIZER_ADAM_MINI    ? update_mini
         : o->kind == AF_OPTIMIZER_STABLE_ADAMW ? update_stable
                                                : update_factored;

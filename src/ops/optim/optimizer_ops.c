@@ -9,6 +9,12 @@ static double muon_flops(const af_node *n)
     return AF_MUON_STEPS * 2 * (2 * R * C * k + k * k * k);
 }
 
+/* A GEMM of the matrix with its projection. */
+static double apollo_flops(const af_node *n)
+{
+    return (2.0 * (double)n->attr.optim.rank + 12) * (double)af_count(n->in[0]);
+}
+
 static double update_flops(const af_node *n) { return 12.0 * (double)af_count(n->in[0]); }
 
 const af_op_info af_op_grad_norm = {.name = "grad_norm", .flops = update_flops};
@@ -27,5 +33,6 @@ const af_op_info af_op_free_weight = {.name = "free_weight", .effect = true};
 const af_op_info af_op_free = {.name = "free", .flops = update_flops, .effect = true};
 const af_op_info af_op_states_8bit = {.name = "states_8bit", .flops = update_flops, .effect = true};
 const af_op_info af_op_muon = {.name = "muon", .flops = muon_flops, .effect = true};
+const af_op_info af_op_apollo = {.name = "apollo", .flops = apollo_flops, .effect = true};
 const af_op_info af_op_lion = {.name = "lion", .flops = update_flops, .effect = true};
 const af_op_info af_op_adafactor = {.name = "adafactor", .flops = update_flops, .effect = true};

@@ -61,6 +61,9 @@ void af_optim_step_numbers(const af_graph *g, double t, float *hyper)
         a = (1 - o->beta1) / (1 - pow(o->beta1, t));
         b = (1 - o->beta2) / (1 - pow(o->beta2, t));
         break;
+    case AF_OPTIMIZER_APOLLO: /* which draw of its projections */
+        a = floor((t - 1) / (double)o->gap);
+        break;
     default:
         break;
     }

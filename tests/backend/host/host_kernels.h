@@ -39,6 +39,11 @@ namespace stable
 #undef EACH_VALUE
 #pragma pop_macro("AF_VEC")
 } // namespace stable
+namespace lowrank
+{
+#include "ops/optim/lowrank/apollo.cu"
+#undef EACH
+} // namespace lowrank
 #define AF_ROUND 0
 #define KIND     nearest
 #include "host/rounding_kernels.h"
