@@ -100,9 +100,10 @@ static void check_case(const char *name)
 static void test_runs_follow_pytorch_and_peft(void **state)
 {
     (void)state;
-    static const char *const cases[] = {"adafactor-lora",    "loraplus-matrices",  "sgd-packed",
-                                        "adam-inverse-sqrt", "full-padding-token", "full-adafactor",
-                                        "full-adam-mini"};
+    static const char *const cases[] = {
+        "adafactor-lora",    "loraplus-matrices",  "sgd-packed",
+        "adam-inverse-sqrt", "full-padding-token", "full-adafactor",
+        "full-adam-mini",    "full-apollo",        "full-apollo-mini"};
     for (size_t i = 0; i < AF_LEN(cases); i++)
         check_case(cases[i]);
 }

@@ -143,7 +143,6 @@ static void test_what_matters_is_never_idle(void **state)
                                        "lora_target_parameters",
                                        "use_galore",
                                        "use_badam",
-                                       "use_apollo",
 
                                        "use_dft_loss",
                                        "use_eaft_loss",

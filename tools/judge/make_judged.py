@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""make_judged.py GOLDEN_DIR: writes GOLDEN_DIR/judged/*.json, runs of the tiny qwen2 of GOLDEN_DIR by PyTorch +
+"""make_judged.py GOLDEN_DIR [CASE...]: writes GOLDEN_DIR/judged/*.json, runs of the tiny qwen2 of GOLDEN_DIR by PyTorch +
 PEFT that tests/train/test_judged.c repeats: optimizers, LoRA+, whole modules, a padding token in the data."""
 import json
 import os
@@ -25,6 +25,10 @@ CASES = {
     "full-adafactor": {"optimizer": "adafactor", "method": "full", "weight_decay_on": "matrices",
                        "gradient_checkpointing": "true"},
     "full-adam-mini": {"optimizer": "adam_mini", "method": "full", "weight_decay_on": "matrices", "max_steps": 20},
+    "full-apollo": {"optimizer": "apollo", "method": "full", "weight_decay_on": "matrices", "apollo_rank": 8,
+                    "apollo_scale": 2.0, "apollo_scale_type": "channel", "apollo_update_interval": 3},
+    "full-apollo-mini": {"optimizer": "apollo", "method": "full", "weight_decay_on": "matrices", "apollo_rank": 1,
+                         "apollo_scale": 128.0, "apollo_scale_type": "tensor", "apollo_update_interval": 200},
 }
 
 
@@ -43,6 +47,8 @@ def main():
     with open(os.path.join(golden, "judged", "pads.jsonl"), "w") as f:
         f.writelines(json.dumps(x) + "\n" for x in pads)
     for name, extra in CASES.items():
+        if sys.argv[2:] and name not in sys.argv[2:]:
+            continue
         c = {**COMMON, **extra}
         model = tm.load(model_dir)
         if c["method"] != "full":

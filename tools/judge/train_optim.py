@@ -2,6 +2,7 @@
 groups of the HF trainer and of PEFT's LoRA+."""
 import math
 import re
+import types
 
 import torch
 
@@ -65,6 +66,24 @@ def groups(model, params, c):
     return [(v, k[0], k[1]) for k, v in sorted_out.items()]
 
 
+def plain_rest(opt, betas):
+    """torch's AdamW for all groups but the first: the package's decays after the step, which shows in the loss."""
+    rest = torch.optim.AdamW([dict(g) for g in opt.param_groups[1:]], betas=betas, eps=1e-8, foreach=False)
+    first = opt.step
+
+    def step(_):
+        groups = opt.param_groups
+        for g, ours in zip(rest.param_groups, groups[1:]):
+            g["lr"] = ours["lr"]
+        opt.param_groups = groups[:1]
+        first()
+        opt.param_groups = groups
+        rest.step()
+
+    opt.step = types.MethodType(step, opt)
+    return opt
+
+
 def make_optimizer(model, params, c):
     lr, wd = c["learning_rate"], c["weight_decay"]
     lists = [{"params": p, "lr": lr * factor, "weight_decay": wd if decayed else 0.0}
@@ -86,6 +105,17 @@ def make_optimizer(model, params, c):
         return Adam_mini(params, lr=lr, betas=betas, eps=1e-8, weight_decay=wd, dim=model.config.hidden_size,
                          n_heads=model.config.num_attention_heads, n_kv_heads=model.config.num_key_value_heads,
                          verbose=False)
+    if kind == "apollo":  # with our projections; 42 is the seed of our runs
+        import apollo_draws
+        from apollo_torch import APOLLOAdamW
+        # after the AdamW of what comes first: the embedding, and norms where they are a group of their own
+        apollo_draws.replace(42, first=1 if c["weight_decay_on"] == "all" else 2)
+        chosen = [p for name, p in params if re.search(r"layers.*_proj\.weight$", name)]
+        rest = [{**g, "params": [p for p in g["params"] if not any(p is x for x in chosen)]} for g in lists]
+        own = {"params": chosen, "lr": lr, "weight_decay": wd, "proj": "random", "proj_type": "std",
+               "rank": c["apollo_rank"], "scale": c["apollo_scale"], "scale_type": c["apollo_scale_type"],
+               "update_proj_gap": c["apollo_update_interval"]}
+        return plain_rest(APOLLOAdamW([own, *rest], lr=lr, betas=betas, eps=1e-8), betas)
     import bitsandbytes as bnb
     if kind == "lion":
         return bnb.optim.Lion32bit(lists, lr=lr, betas=betas)

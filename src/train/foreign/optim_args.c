@@ -1,50 +1,58 @@
 /* optim_args.c - settings that one optimizer alone has, in one key: 'alpha=0.95,eps=1e-6', as
  * TrainingArguments of transformers has them. */
+#include "base/word.h"
+#include "train/run/freeze.h"
 #include "train/run/run_keys.h"
 
 #include <math.h>
 #include <strings.h>
 
 /* Settings by optimizer. key: where the value goes, if it has a key of its own. Where low and high
- * are the same, nothing else is supported. */
+ * are the same, nothing else is supported; words: the names there are instead of numbers. */
 static const struct {
     af_optimizer_kind kind;
     const char *name;
     double low, below;
-    const char *key;
+    const char *key, *words;
 } settings[] = {
-    {AF_OPTIMIZER_SGD, "momentum", 0, 1, "sgd_momentum"},
-    {AF_OPTIMIZER_SGD, "nesterov", 0, 1.5, NULL},
-    {AF_OPTIMIZER_SGD, "dampening", 0, 0, NULL},
-    {AF_OPTIMIZER_ADAGRAD, "lr_decay", 0, 1e6, NULL},
-    {AF_OPTIMIZER_ADAGRAD, "eps", 1e-30, 1, NULL},
-    {AF_OPTIMIZER_RMSPROP, "alpha", 1e-6, 1, NULL},
-    {AF_OPTIMIZER_RMSPROP, "eps", 1e-30, 1, NULL},
-    {AF_OPTIMIZER_RMSPROP, "momentum", 0, 0, NULL},
-    {AF_OPTIMIZER_RMSPROP, "centered", 0, 0, NULL},
-    {AF_OPTIMIZER_FREE_ADAMW, "weight_lr_power", 0, 100, NULL},
-    {AF_OPTIMIZER_FREE_ADAMW, "r", 0, 100, NULL},
-    {AF_OPTIMIZER_FREE_RADAM, "weight_lr_power", 0, 100, NULL},
-    {AF_OPTIMIZER_FREE_RADAM, "r", 0, 100, NULL},
-    {AF_OPTIMIZER_FREE_SGD, "weight_lr_power", 0, 100, NULL},
-    {AF_OPTIMIZER_FREE_SGD, "r", 0, 100, NULL},
-    {AF_OPTIMIZER_ADOPT, "eps", 1e-30, 1, "adam_epsilon"},
-    {AF_OPTIMIZER_STABLE_ADAMW, "decouple_lr", 0, 0, NULL},
-    {AF_OPTIMIZER_STABLE_ADAMW, "kahan_sum", 0, 0, NULL},
-    {AF_OPTIMIZER_ADEMAMIX, "beta1", 0, 1, "adam_beta1"},
-    {AF_OPTIMIZER_ADEMAMIX, "beta2", 0, 1, "adam_beta2"},
-    {AF_OPTIMIZER_ADEMAMIX, "eps", 1e-30, 1, "adam_epsilon"},
-    {AF_OPTIMIZER_ADEMAMIX, "beta3", 1e-6, 1, NULL},
-    {AF_OPTIMIZER_ADEMAMIX, "alpha", 1e-6, 1e6, NULL},
-    {AF_OPTIMIZER_RMSPROP_8BIT, "alpha", 1e-6, 1, NULL},
-    {AF_OPTIMIZER_RMSPROP_8BIT, "eps", 1e-30, 1, NULL},
-    {AF_OPTIMIZER_RMSPROP_8BIT, "momentum", 0, 0, NULL},
-    {AF_OPTIMIZER_RMSPROP_8BIT, "centered", 0, 0, NULL},
-    {AF_OPTIMIZER_ADEMAMIX_8BIT, "beta1", 0, 1, "adam_beta1"},
-    {AF_OPTIMIZER_ADEMAMIX_8BIT, "beta2", 0, 1, "adam_beta2"},
-    {AF_OPTIMIZER_ADEMAMIX_8BIT, "eps", 1e-30, 1, "adam_epsilon"},
-    {AF_OPTIMIZER_ADEMAMIX_8BIT, "beta3", 1e-6, 1, NULL},
-    {AF_OPTIMIZER_ADEMAMIX_8BIT, "alpha", 1e-6, 1e6, NULL},
+    {AF_OPTIMIZER_SGD, "momentum", 0, 1, "sgd_momentum", NULL},
+    {AF_OPTIMIZER_SGD, "nesterov", 0, 1.5, NULL, NULL},
+    {AF_OPTIMIZER_SGD, "dampening", 0, 0, NULL, NULL},
+    {AF_OPTIMIZER_ADAGRAD, "lr_decay", 0, 1e6, NULL, NULL},
+    {AF_OPTIMIZER_ADAGRAD, "eps", 1e-30, 1, NULL, NULL},
+    {AF_OPTIMIZER_RMSPROP, "alpha", 1e-6, 1, NULL, NULL},
+    {AF_OPTIMIZER_RMSPROP, "eps", 1e-30, 1, NULL, NULL},
+    {AF_OPTIMIZER_RMSPROP, "momentum", 0, 0, NULL, NULL},
+    {AF_OPTIMIZER_RMSPROP, "centered", 0, 0, NULL, NULL},
+    {AF_OPTIMIZER_FREE_ADAMW, "weight_lr_power", 0, 100, NULL, NULL},
+    {AF_OPTIMIZER_FREE_ADAMW, "r", 0, 100, NULL, NULL},
+    {AF_OPTIMIZER_FREE_RADAM, "weight_lr_power", 0, 100, NULL, NULL},
+    {AF_OPTIMIZER_FREE_RADAM, "r", 0, 100, NULL, NULL},
+    {AF_OPTIMIZER_FREE_SGD, "weight_lr_power", 0, 100, NULL, NULL},
+    {AF_OPTIMIZER_FREE_SGD, "r", 0, 100, NULL, NULL},
+    {AF_OPTIMIZER_ADOPT, "eps", 1e-30, 1, "adam_epsilon", NULL},
+    {AF_OPTIMIZER_STABLE_ADAMW, "decouple_lr", 0, 0, NULL, NULL},
+    {AF_OPTIMIZER_STABLE_ADAMW, "kahan_sum", 0, 0, NULL, NULL},
+    {AF_OPTIMIZER_ADEMAMIX, "beta1", 0, 1, "adam_beta1", NULL},
+    {AF_OPTIMIZER_ADEMAMIX, "beta2", 0, 1, "adam_beta2", NULL},
+    {AF_OPTIMIZER_ADEMAMIX, "eps", 1e-30, 1, "adam_epsilon", NULL},
+    {AF_OPTIMIZER_ADEMAMIX, "beta3", 1e-6, 1, NULL, NULL},
+    {AF_OPTIMIZER_ADEMAMIX, "alpha", 1e-6, 1e6, NULL, NULL},
+    {AF_OPTIMIZER_APOLLO, "rank", 1, 1 << 16, "apollo_rank", NULL},
+    {AF_OPTIMIZER_APOLLO, "scale", 1e-6, 1e9, "apollo_scale", NULL},
+    {AF_OPTIMIZER_APOLLO, "update_proj_gap", 1, 1e9, "apollo_update_interval", NULL},
+    {AF_OPTIMIZER_APOLLO, "scale_type", 0, 0, "apollo_scale_type", "channel tensor"},
+    {AF_OPTIMIZER_APOLLO, "proj", 0, 0, NULL, "random"},
+    {AF_OPTIMIZER_APOLLO, "proj_type", 0, 0, NULL, "std"},
+    {AF_OPTIMIZER_RMSPROP_8BIT, "alpha", 1e-6, 1, NULL, NULL},
+    {AF_OPTIMIZER_RMSPROP_8BIT, "eps", 1e-30, 1, NULL, NULL},
+    {AF_OPTIMIZER_RMSPROP_8BIT, "momentum", 0, 0, NULL, NULL},
+    {AF_OPTIMIZER_RMSPROP_8BIT, "centered", 0, 0, NULL, NULL},
+    {AF_OPTIMIZER_ADEMAMIX_8BIT, "beta1", 0, 1, "adam_beta1", NULL},
+    {AF_OPTIMIZER_ADEMAMIX_8BIT, "beta2", 0, 1, "adam_beta2", NULL},
+    {AF_OPTIMIZER_ADEMAMIX_8BIT, "eps", 1e-30, 1, "adam_epsilon", NULL},
+    {AF_OPTIMIZER_ADEMAMIX_8BIT, "beta3", 1e-6, 1, NULL, NULL},
+    {AF_OPTIMIZER_ADEMAMIX_8BIT, "alpha", 1e-6, 1e6, NULL, NULL},
 };
 
 /* The next `name=value` at *at, without blanks; false at the end. */
@@ -140,6 +148,30 @@ static bool reads_none(af_optimizer_kind k)
     }
 }
 
+/* The value of a name of a key with choices. */
+static af_status set_word(af_run_config *r, const char *at, int i, const char *value, af_error *err)
+{
+    const af_key *k = settings[i].key ? af_key_find(settings[i].key) : NULL;
+    if (!af_word_listed(value, settings[i].words))
+        return af_fail(err, AF_EUNSUPPORTED, "%s: '%s' of optim_args is '%s'; supported: %s", at,
+                       settings[i].name, value, settings[i].words);
+    for (const af_key_choice *c = k ? k->choices->names : NULL; c && c->name; c++)
+        if (strcmp(c->name, value) == 0)
+            af_key_set(r, k, (af_key_value){.choice = c->value});
+    return AF_OK;
+}
+
+static af_status set_number(af_run_config *r, const char *at, int i, double v, af_error *err)
+{
+    const af_key *k = af_key_find(settings[i].key);
+    if (k->kind == AF_KEY_I64 && (v < floor(v) || v > floor(v)))
+        return af_fail(err, AF_EUSAGE, "%s: '%s' of optim_args is %g, not a whole number", at,
+                       settings[i].name, v);
+    af_key_set(
+        r, k, k->kind == AF_KEY_I64 ? (af_key_value){.i64 = (int64_t)v} : (af_key_value){.f64 = v});
+    return AF_OK;
+}
+
 static af_status check_arg(af_run_config *r, const optim_arg *a, af_error *err)
 {
     char at[300];
@@ -148,6 +180,8 @@ static af_status check_arg(af_run_config *r, const optim_arg *a, af_error *err)
     af_run_key_loc(r, "optim_args", at, sizeof at);
     if (i < 0)
         return refuse_name(r, a->name, err);
+    if (settings[i].words)
+        return set_word(r, at, i, a->value, err);
     if (!number_of(a->value, &v))
         return af_fail(err, AF_EUSAGE, "%s: '%s' of optim_args is '%s', not a number", at, a->name,
                        a->value);
@@ -158,18 +192,29 @@ static af_status check_arg(af_run_config *r, const optim_arg *a, af_error *err)
         return af_fail(err, AF_EUSAGE,
                        "%s: '%s' of optim_args is %s, it must be from %g up to below %g", at,
                        a->name, a->value, settings[i].low, settings[i].below);
-    if (settings[i].key)
-        af_key_set(r, af_key_find(settings[i].key), (af_key_value){.f64 = v});
-    return AF_OK;
+    return settings[i].key ? set_number(r, at, i, v, err) : AF_OK;
+}
+
+/* Its matrices are those of the model; LLaMA-Factory refuses adapters, too. */
+static af_status check_apollo(const af_run_config *r, af_error *err)
+{
+    char at[300];
+    if (r->optimizer != AF_OPTIMIZER_APOLLO || af_method_trains_base(r))
+        return AF_OK;
+    return af_fail(err, AF_EUNSUPPORTED,
+                   "%s: optimizer apollo is for full fine-tuning, not for 'adapter: %s'; adamw "
+                   "trains adapters",
+                   af_run_key_loc(r, "optimizer", at, sizeof at),
+                   af_key_choice_name(af_key_find("adapter"), (int)r->method));
 }
 
 af_status af_optim_args_check(af_run_config *r, af_error *err)
 {
     optim_arg a;
     char at_key[300];
-    af_status st = AF_OK;
-    if (!r->optim_args)
-        return AF_OK;
+    af_status st = check_apollo(r, err);
+    if (!r->optim_args || st != AF_OK)
+        return st;
     if (reads_none(r->optimizer)) {
         st = af_run_idle_key(r, "optim_args", "this optimizer has no settings of its own", err);
         return st == AF_OK ? af_key_reset(r, af_key_find("optim_args"), err) : st;

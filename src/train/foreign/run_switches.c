@@ -13,7 +13,10 @@ static const struct {
 } rows[] = {
     {"galore_", "use_galore", NULL, "without 'use_galore: true'"},
     {"badam_", "use_badam", NULL, "without 'use_badam: true'"},
-    {"apollo_", "use_apollo", NULL, "without 'use_apollo: true'"},
+    {"apollo_proj", "use_apollo optimizer optim", "true True yes apollo apollo_adamw",
+     "without 'use_apollo: true'"},
+    {"apollo_layerwise", "use_apollo optimizer optim", "true True yes apollo apollo_adamw",
+     "without 'use_apollo: true'"},
     {"relora_", "relora relora_steps", NULL, "without 'relora'"},
     {"lisa_", "lisa_n_layers", NULL, "without 'lisa_n_layers'"},
     {"mixlora_", "mixlora_num_experts", NULL, "without 'adapter: mixlora'"},

@@ -261,7 +261,8 @@ static af_status check_schedule(const af_run_config *r, af_error *err)
 static af_status check_lists(const af_run_config *r, af_error *err)
 {
     static const char *const keys[] = {"lora_target_modules", "lora_target_parameters",
-                                       "lora_layers_to_transform", "roles_to_train"};
+                                       "lora_layers_to_transform", "roles_to_train",
+                                       "optim_target_modules"};
     char at[300];
     for (size_t i = 0; i < AF_LEN(keys); i++) {
         const af_key *k = af_key_find(keys[i]);

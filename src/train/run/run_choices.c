@@ -51,6 +51,8 @@ static const af_key_choice optimizer_names[] = {{"adamw", AF_OPTIMIZER_ADAMW},
                                                 {"ademamix", AF_OPTIMIZER_ADEMAMIX},
                                                 {"paged_ademamix_32bit", AF_OPTIMIZER_ADEMAMIX},
                                                 {"muon", AF_OPTIMIZER_MUON},
+                                                {"apollo", AF_OPTIMIZER_APOLLO},
+                                                {"apollo_adamw", AF_OPTIMIZER_APOLLO},
                                                 {"adam_mini", AF_OPTIMIZER_ADAM_MINI},
                                                 {"lion", AF_OPTIMIZER_LION},
                                                 {"lion_32bit", AF_OPTIMIZER_LION},
@@ -74,6 +76,8 @@ static const af_key_choice optimizer_names[] = {{"adamw", AF_OPTIMIZER_ADAMW},
                                                 {"schedule_free_sgd", AF_OPTIMIZER_FREE_SGD},
                                                 {0}};
 
+static const af_key_choice apollo_names[] = {
+    {"channel", AF_APOLLO_CHANNEL}, {"tensor", AF_APOLLO_TENSOR}, {0}};
 static const af_key_choice backend_names[] = {{"auto", AF_COMM_AUTO},
                                               {"mpi", AF_COMM_MPI},
                                               {"tcp", AF_COMM_TCP},
@@ -141,6 +145,7 @@ CHOICES(train_on_eot, af_train_eos, eos_names);
 CHOICES(excess, af_excess, excess_names);
 CHOICES(truncation, af_truncation, truncation_names);
 CHOICES(optimizer, af_optimizer_kind, optimizer_names);
+CHOICES(apollo_scale_type, af_apollo_scaling, apollo_names);
 CHOICES(task, af_task, task_names);
 CHOICES(problem, af_problem, problem_names);
 CHOICES(dist_backend, af_comm_backend, backend_names);

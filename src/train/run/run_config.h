@@ -79,6 +79,9 @@ typedef struct af_idle_keys {
     af_arena *mem;
 } af_idle_keys;
 
+/* APOLLO: a factor for each row or column of a matrix, or one for all of it. */
+typedef enum af_apollo_scaling { AF_APOLLO_CHANNEL, AF_APOLLO_TENSOR } af_apollo_scaling;
+
 typedef struct af_run_config {
     const char *path;     /* of the run file, for messages */
     const char *override; /* where keys outside the file come from: "command line" */
@@ -142,7 +145,12 @@ typedef struct af_run_config {
     af_order order;
     double num_epochs;
     af_optimizer_kind optimizer;
-    const char *optim_args; /* a=1,b=2: see af_optim_arg */
+    const char *optim_args;   /* a=1,b=2: see af_optim_arg */
+    af_strings optim_targets; /* of apollo: see optim_targets.h */
+    int64_t apollo_rank, apollo_gap;
+    double apollo_scale;
+    af_apollo_scaling apollo_scale_type;
+    bool apollo_scale_front;
     double learning_rate, weight_decay, beta1, beta2, epsilon, max_grad_norm, momentum;
     af_decay_on decay_on;
     const char *lr_scheduler;

@@ -106,7 +106,8 @@ af_rl af_dialect_rl(const af_yaml *root, const char **name)
 
 bool af_chooses_optimizer(const char *key)
 {
-    return key && (strcmp(key, "use_adam_mini") == 0 || strcmp(key, "use_muon") == 0);
+    return key && (strcmp(key, "use_adam_mini") == 0 || strcmp(key, "use_muon") == 0 ||
+                   strcmp(key, "use_apollo") == 0);
 }
 
 bool af_has_optimizer_choice(const af_yaml *root)
@@ -401,6 +402,18 @@ static void finish_trl(af_run_config *r)
         r->router_loss_coef /= (double)(r->accumulation * ranks_of_run());
 }
 
+/* LLaMA-Factory's own defaults; those of 'optim: apollo_adamw' are transformers'. */
+static void finish_apollo(af_run_config *r)
+{
+    const char *name = r->key_name[af_key_find("optimizer") - af_keys];
+    if (!name || strcmp(name, "use_apollo") != 0)
+        return;
+    if (!af_run_key_is_set(r, "apollo_rank"))
+        r->apollo_rank = 16;
+    if (!af_run_key_is_set(r, "apollo_scale"))
+        r->apollo_scale = 32;
+}
+
 af_status af_run_dialect_finish(af_run_config *r, af_error *err)
 {
     const bool trl = r->dialect == AF_DIALECT_TRL;
@@ -415,6 +428,7 @@ af_status af_run_dialect_finish(af_run_config *r, af_error *err)
         r->weight_decay = 0.01; /* MLX's, of every parameter */
         r->decay_on = AF_DECAY_ALL;
     }
+    finish_apollo(r);
     if (r->dialect == AF_DIALECT_MLX)
         return finish_mlx(r, err);
     if (r->dialect == AF_DIALECT_SWIFT)

@@ -207,6 +207,8 @@ static const foreign_group groups[] = {
     {INSTEAD, "a step has 'micro_batch_size' times 'gradient_accumulation_steps' rows",
      "train_batch_size total_train_batch_size"},
     {INSTEAD, "an answer keeps its share of a record that is cut", "reserved_label_len"},
+    {INSTEAD, "gradients are clipped first, which they are not there: see 'max_grad_norm'",
+     "apollo_layerwise"},
     {INSTEAD, "a 4-bit base is nf4 as bitsandbytes has it", "nf4_backend"},
     {INSTEAD,
      "no template of today's Axolotl has such a text; 'default_system' is the system text of "
@@ -265,9 +267,11 @@ static const foreign_group groups[] = {
      "kd_online_timeout kd_temperature_min kd_zscore_base_temp kd_top_k_before_softmax"},
     {REFUSED, "the labels of a model are 'num_labels' and 'class_names'",
      "classification_type id2label label2id"},
+    {REFUSED, "gradients are projected at random, and along the shorter side: 'random' and 'std'",
+     "apollo_proj apollo_proj_type"},
     {REFUSED, "see 'optimizer'",
-     "use_galore galore_* use_apollo apollo_* use_badam badam_* qgalore_* "
-     "dion_* optim_target_modules optim_config adam_epsilon2 adam_beta3 grokfast_* "
+     "use_galore galore_* use_badam badam_* qgalore_* "
+     "dion_* optim_config adam_epsilon2 adam_beta3 grokfast_* "
      "lr_groups muon_*"},
     {REFUSED, "records are read in random order: see 'shuffle'",
      "balance_labels label_balance_window_optim_steps"},

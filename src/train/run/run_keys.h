@@ -46,6 +46,7 @@ typedef enum af_key_need {
     AF_NEED_EPSILON, /* an optimizer with a denominator */
     AF_NEED_MOMENTS, /* adam or adamw, in any number of bits */
     AF_NEED_SGD,
+    AF_NEED_APOLLO,
     AF_NEED_SAMPLES,
     AF_NEED_TOKENS, /* labels are tokens: no 'rl', no classes */
     AF_NEED_LORAPLUS,

@@ -67,6 +67,11 @@ static const struct {
     {"lora_bias", "none", NULL, NULL},
     {"use_muon", "true", "optimizer", "muon"},
     {"use_muon", "false", NULL, NULL},
+    {"use_apollo", "true", "optimizer", "apollo"},
+    {"use_apollo", "false", NULL, NULL},
+    {"apollo_target", "all", NULL, NULL}, /* the default */
+    {"apollo_proj", "random", NULL, NULL},
+    {"apollo_proj_type", "std", NULL, NULL},
     {"use_adam_mini", "true", "optimizer", "adam_mini"},
     {"use_adam_mini", "false", NULL, NULL},
     {"lora_target", "all", "lora_target", "all-linear"},
@@ -418,12 +423,12 @@ static const char *stage_loss(const af_yaml *root, const char *key, const af_yam
                                               : NULL;
 }
 
-/* Optimizers whose state has fewer bits elsewhere, in a file. True when it is one of them. */
+/* Optimizers that are a little different elsewhere, in a file. True when it is one of them. */
 static bool translate_state(af_translation *t, int i, af_status *st)
 {
     static const char *const names[][2] = {
         {"flash_lion", "lion"},   {"flash_sgd", "sgd"},      {"flash_adam", "adam"},
-        {"flash_adamw", "adamw"}, {"ao_adamw_fp8", "adamw"},
+        {"flash_adamw", "adamw"}, {"ao_adamw_fp8", "adamw"}, {"apollo_adamw_layerwise", "apollo"},
     };
     const char *key = t->root->key[i];
     const af_yaml *n = t->root->item[i];
@@ -434,7 +439,11 @@ static bool translate_state(af_translation *t, int i, af_status *st)
     if (line <= 0 || k == AF_LEN(names) || !(is(key, "optimizer") || is(key, "optim")))
         return false;
     *st = af_run_instead_add(t->run, names[k][0], line,
-                             "the state of this optimizer has 32 bits here", 0, t->err);
+                             is(names[k][1], "apollo")
+                                 ? "gradients are clipped first, which they are not there: see "
+                                   "'max_grad_norm'"
+                                 : "the state of this optimizer has 32 bits here",
+                             0, t->err);
     if (*st == AF_OK)
         *st = af_translate_put(t, key, line, af_translate_scalar(t, line, names[k][1]));
     return true;

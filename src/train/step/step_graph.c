@@ -13,6 +13,7 @@
 #include "train/run/method.h"
 #include "train/run/run_qat.h"
 #include "train/step/moment_block.h"
+#include "train/step/optim_targets.h"
 #include "train/step/ranks.h"
 #include "train/step/resident.h"
 
@@ -57,7 +58,8 @@ static void group_base(const af_step_graph *s)
         const af_tensor_spec *spec = &s->model->spec->tensor[i];
         if (p && af_tensor_gradient(p) && i == s->model->spec->embed) /* as the HF trainer */
             af_param_whole_moments(p);
-        if (p && (spec->layer < 0 || s->model->adapter))
+        if (p && s->run->optimizer != AF_OPTIMIZER_APOLLO && /* see optim_targets.h */
+            (spec->layer < 0 || s->model->adapter))
             af_param_outside(p);
         if (p && s->run->optimizer == AF_OPTIMIZER_ADAM_MINI)
             af_param_moment_block(p, af_moment_block(s->model->spec, i));
@@ -184,6 +186,11 @@ static void record_optimizer(af_step_graph *s)
                            .seed = (uint64_t)run->seed,
                            .uncorrected = !af_run_corrects_bias(run),
                            .bf16 = s->model->compute == AF_DTYPE_BF16,
+                           .rank = run->apollo_rank,
+                           .gap = run->apollo_gap,
+                           .scale = run->apollo_scale,
+                           .per_tensor = run->apollo_scale_type == AF_APOLLO_TENSOR,
+                           .scale_front = run->apollo_scale_front,
                        });
 }
 
@@ -339,6 +346,8 @@ af_status af_step_graph_record(af_step_graph *s, af_memory_mode mode, af_error *
     AF_TRY(record_loss(s, err));
     if (s->rows)
         af_graph_output(s->graph, s->rows);
+    if (s->run->optimizer == AF_OPTIMIZER_APOLLO)
+        AF_TRY(af_optim_targets_mark(s, err));
     record_optimizer(s);
     set_recompute(s, mode);
     st = af_graph_status(s->graph, err);
