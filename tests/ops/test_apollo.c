@@ -216,6 +216,49 @@ static void test_projections_keep_lengths(void **state)
     af_device_close(d);
 }
 
+/* Sizes that are not those of tiles, and more rows than a thread has. */
+static void test_large_matrices_in_f32_are_those_of_the_twin(void **state)
+{
+    (void)state;
+    static const int64_t dims[][2] = {{301, 77}, {66, 259}, {130, 130}};
+    for (size_t c = 0; c < AF_LEN(dims); c++) {
+        const int64_t n = dims[c][0] * dims[c][1];
+        af_tensor *p[3];
+        af_graph *g[3];
+        af_device *d[3];
+        double worst = 0;
+        for (int k = 0; k < 3; k++) { /* the twin, and two numbers of threads */
+            af_error err = {0};
+            const af_dtype type = k ? AF_DTYPE_F32 : AF_DTYPE_F64;
+            CHECK_OK(af_graph_new(&g[k], &err), err);
+            CHECK_OK(af_cpu_open(&d[k], k == 2 ? 1 : 3, &err), err);
+            p[k] = af_graph_param(g[k], "p", type, 2, dims[c]);
+            af_tensor *x = af_graph_input(g[k], "x", type, 2, dims[c]);
+            af_graph_backward(g[k], af_sum_all(g[k], af_mul(g[k], p[k], x)));
+            af_graph_optimizer(g[k], &(af_optimizer_opts){.kind = AF_OPTIMIZER_APOLLO,
+                                                          .eps = 1e-3,
+                                                          .seed = 9,
+                                                          .rank = 37,
+                                                          .max_grad_norm = 100});
+            CHECK_OK(af_graph_prepare(g[k], d[k], &err), err);
+            af_graph_set_learning_rate(g[k], 0.01);
+            for (int s = 1; s <= 3; s++) {
+                for (int64_t i = 0; i < n; i++)
+                    af_st(x, i, formula(i, 2, s));
+                CHECK_OK(af_graph_run(g[k], AF_RUN_STEP, &err), err);
+            }
+        }
+        for (int64_t i = 0; i < n; i++)
+            worst = worse(worst, fabs(af_ld(p[1], i) - af_ld(p[0], i)));
+        CHECK_MSG(worst < 4e-8, "case %zu: %.3g from the twin", c, worst);
+        assert_memory_equal(p[1]->data, p[2]->data, af_tensor_bytes(p[1]));
+        for (int k = 0; k < 3; k++) {
+            af_graph_free(g[k]);
+            af_device_close(d[k]);
+        }
+    }
+}
+
 /* A gradient that is not finite, and none at all. */
 static void test_a_matrix_without_a_step(void **state)
 {
@@ -292,6 +335,7 @@ int main(void)
         cmocka_unit_test(test_projections_come_from_the_seed),
         cmocka_unit_test(test_a_resumed_run_has_the_same_bits),
         cmocka_unit_test(test_projections_keep_lengths),
+        cmocka_unit_test(test_large_matrices_in_f32_are_those_of_the_twin),
         cmocka_unit_test(test_a_matrix_without_a_step),
         cmocka_unit_test(test_matrices_of_one_parameter),
     };
