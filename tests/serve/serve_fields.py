@@ -88,6 +88,36 @@ def check_best_of(s):
     check(s.post(CHAT, messages=HI, best_of=2)[0] == 400 and s.post(CHAT, messages=HI, best_of=1, max_tokens=1)[0] == 200, "chats")
 
 
+def check_others(s):
+    """Fields of other servers that change an answer there: none is passed over, and their neutral values are fine."""
+    neutral = {"modalities": ["text"], "mirostat": 0, "typical_p": 1, "dry_multiplier": 0.0, "xtc_probability": 0, "dynatemp_range": 0,
+               "top_n_sigma": -1.0, "n_probs": 0, "prompt_logprobs": None, "truncate_prompt_tokens": None, "include_stop_str_in_output": False,
+               "logits_processors": [], "audio": None, "grammar": "", "web_search_options": None}
+    both = {"modalities": ["text", "audio"], "mirostat": 2, "typical_p": 0.5, "dry_multiplier": 0.8, "xtc_probability": 0.1, "dynatemp_range": 0.2,
+            "top_n_sigma": 1.5, "n_probs": 2, "prompt_logprobs": 1, "truncate_prompt_tokens": 3, "include_stop_str_in_output": True,
+            "logits_processors": ["x"], "audio": {"voice": "x"}, "use_beam_search": True, "web_search_options": {}}
+    for path, body in ((CHAT, {"messages": HI}), (TEXT, {"prompt": "a"})):
+        status, r = s.post(path, max_tokens=1, **body, **neutral)
+        check(status == 200, "neutral values: %s" % r)
+        for field, value in both.items():
+            status, r = s.post(path, max_tokens=1, **body, **{field: value})
+            check(status == 400 and r["error"]["param"] == field, "%s %s: %s" % (path, field, r))
+    status, r = s.post(CHAT, messages=HI, max_tokens=1, echo=True)
+    check(status == 400 and r["error"]["param"] == "echo", "echo in chats: %s" % r)
+    # what the answer may be is said once
+    form = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"enum": [1]}}}
+    for field, body in (("structured_outputs", {"structured_outputs": {}}), ("structured_outputs", {"structured_outputs": {"schema": {}}}),
+                        ("structured_outputs", {"structured_outputs": {"json": {}, "regex": "a"}}),
+                        ("structured_outputs", {"structured_outputs": {"json": {}, "json_object": True}}),
+                        ("guided_regex", {"guided_json": {}, "guided_regex": "a"}), ("response_format", {"guided_regex": "a", "response_format": form}),
+                        ("response_format", {"grammar": "root ::= \"a\"", "response_format": form}),
+                        ("grammar", {"grammar": "root ::= \"a\"", "json_schema": {}}), ("json_schema", {"guided_regex": "a", "json_schema": {}})):
+        status, r = s.post(CHAT, messages=HI, max_tokens=1, **body)
+        check(status == 400 and r["error"]["param"] == field, "%s: %s" % (body, r))
+    c = s.post(CHAT, messages=HI, max_tokens=9, guided_regex="a", response_format={"type": "text"})[1]["choices"][0]["message"]["content"]
+    check(c == "a", "a format of text says nothing: %s" % c)
+
+
 def check_infill(s):
     """The tokens of these names are 509 to 511 here."""
     def prompt(**body):
@@ -518,7 +548,7 @@ def run(parts, *args, model=MODEL):
 
 
 def main():
-    run((check_min_tokens, check_limits, check_best_of, check_call_or_format, check_scores, check_llama_completion))
+    run((check_min_tokens, check_limits, check_others, check_best_of, check_call_or_format, check_scores, check_llama_completion))
     run((check_pings,), "--sse-ping-interval", "1e-9")
     check_embedding_models()
     with tempfile.TemporaryDirectory() as folder:

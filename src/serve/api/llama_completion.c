@@ -8,20 +8,22 @@ enum { DUMP = JSON_COMPACT | JSON_REAL_PRECISION(7) };
 
 /* ---- requests ---- */
 
-/* Samplers that change what is drawn, their values that do not, and those that are not here. */
+/* Samplers that change what is drawn and are not here, and the values with which they do not; below
+ * 0 they are off as at 0. */
 af_status af_samplers_check(const json_t *body, af_error *err)
 {
     static const struct {
         const char *name;
         double neutral;
     } others[] = {{"mirostat", 0},        {"typical_p", 1},      {"dry_multiplier", 0},
-                  {"xtc_probability", 0}, {"dynatemp_range", 0}, {"n_probs", 0}};
+                  {"xtc_probability", 0}, {"dynatemp_range", 0}, {"top_n_sigma", 0},
+                  {"n_probs", 0}};
     for (size_t i = 0; i < AF_LEN(others); i++) {
         const json_t *v = af_value(body, others[i].name);
-        if (v && !(json_is_number(v) && json_number_value(v) == others[i].neutral))
+        const double x = json_number_value(v), neutral = others[i].neutral;
+        if (v && !(json_is_number(v) && (x == neutral || (neutral == 0 && x < 0))))
             return af_fail_subject(err, AF_EUNSUPPORTED, others[i].name,
-                                   "'%s' other than %g is not supported", others[i].name,
-                                   others[i].neutral);
+                                   "'%s' other than %g is not supported", others[i].name, neutral);
     }
     return AF_OK;
 }

@@ -156,15 +156,40 @@ static bool says_nothing(const json_t *v)
            (json_is_object(v) && json_object_size(v) == 0);
 }
 
+/* Something else than text is asked for. */
+static af_status refuse_modalities(const json_t *body, af_error *err)
+{
+    static const char field[] = "modalities";
+    json_t *list = NULL;
+    const af_status st = af_value_type(body, field, JSON_ARRAY, &list, err);
+    for (size_t i = 0; st == AF_OK && i < json_array_size(list); i++)
+        if (!af_is_word(json_array_get(list, i), "text"))
+            return af_fail_subject(err, AF_EUNSUPPORTED, field,
+                                   "'%s' other than [\"text\"] is not supported", field);
+    return st;
+}
+
 /* Fields that mean something elsewhere and cannot be honoured here. */
 static af_status refuse_others(const json_t *body, bool chat, af_error *err)
 {
-    static const char *const absent[] = {"audio", "use_beam_search", "suffix"};
-    for (size_t i = 0; i < AF_LEN(absent) - !chat; i++) /* completions have a suffix */
+    static const char *const absent[] = {"audio",
+                                         "use_beam_search",
+                                         "prompt_logprobs",
+                                         "truncate_prompt_tokens",
+                                         "include_stop_str_in_output",
+                                         "logits_processors",
+                                         "suffix", /* of completions, as "echo" */
+                                         "echo"};
+    const size_t others = chat ? 0 : 2;
+    for (size_t i = 0; i < AF_LEN(absent) - others; i++)
         if (!says_nothing(json_object_get(body, absent[i])))
             return af_fail_subject(err, AF_EUNSUPPORTED, absent[i], "'%s' is not supported",
                                    absent[i]);
-    return AF_OK;
+    if (af_value(body, "web_search_options")) /* also without any: it is the search itself */
+        return af_fail_subject(err, AF_EUNSUPPORTED, "web_search_options",
+                               "'web_search_options' is not supported");
+    const af_status st = af_samplers_check(body, err);
+    return st == AF_OK ? refuse_modalities(body, err) : st;
 }
 
 /* How many answers there are to a prompt, and how many of them are shown: the most likely. */

@@ -98,6 +98,14 @@ static af_status take_schema_text(af_generation *g, const json_t *v, const char 
     return st;
 }
 
+static af_status fail_two(const char *field, af_error *err)
+{
+    return af_fail_subject(err, AF_EUSAGE, field,
+                           "'%s' is not the only one that says what the answer may be: one of "
+                           "response_format, json_schema, grammar and structured_outputs can",
+                           field);
+}
+
 /* vLLM's "structured_outputs": {NAME: ...}, or its older "guided_NAME". `found`: there was one. */
 static af_status take_structured(af_generation *g, const json_t *body, bool *found, af_error *err)
 {
@@ -115,46 +123,40 @@ static af_status take_structured(af_generation *g, const json_t *body, bool *fou
     bool any_object = false;
     af_status st = AF_OK;
     AF_TRY(af_value_type(body, field, JSON_OBJECT, &inside, err));
-    for (size_t i = 0; i < AF_LEN(kinds) && !*found; i++) {
+    AF_TRY(af_value_bool(inside, "json_object", &any_object, err));
+    int count = any_object;
+    for (size_t i = 0; i < AF_LEN(kinds); i++) {
         const json_t *own = af_value(inside, kinds[i].name), *old = af_value(body, kinds[i].old);
         const char *name = own ? field : kinds[i].old;
-        *found = own || old;
-        if (*found && !kinds[i].take)
+        if (!own && !old)
+            continue;
+        if (!kinds[i].take)
             AF_TRY(af_fail_subject(err, AF_EUNSUPPORTED, name, "'%s' is not supported",
                                    own ? kinds[i].name : kinds[i].old));
-        if (*found)
-            AF_TRY(kinds[i].take(g, own ? own : old, name, err));
+        count += (own != NULL) + (old != NULL);
+        if (count > 1)
+            AF_TRY(fail_two(name, err));
+        AF_TRY(kinds[i].take(g, own ? own : old, name, err));
     }
-    AF_TRY(af_value_bool(inside, "json_object", &any_object, err));
-    if (any_object && !*found)
+    if (inside && count == 0)
+        AF_TRY(af_fail_subject(err, AF_EUSAGE, field,
+                               "'%s' has none of json, choice, regex, grammar and json_object: "
+                               "true",
+                               field));
+    if (any_object)
         AF_TRY(take_any_object(g, err));
-    *found |= any_object;
+    *found = count > 0;
 done:
     return st;
 }
 
-af_status af_generation_format(af_generation *g, const json_t *body, af_api_fault *f)
+/* "response_format", of another type than text. */
+static af_status take_format(af_generation *g, const json_t *format, const char *type,
+                             af_error *err)
 {
     static const char name[] = "response_format";
     af_status st = AF_OK;
-    json_t *format = NULL, *inner = NULL;
-    af_error *err = &f->err;
-    bool found = false;
-    AF_TRY(take_structured(g, body, &found, err));
-    if (found)
-        return AF_OK;
-    if (af_value(body, "grammar"))
-        return take_rules(g, af_value(body, "grammar"), "grammar", err);
-    if (af_value(body, "json_schema"))
-        return take_schema(g, af_value(body, "json_schema"), "json_schema", err);
-    AF_TRY(af_value_type(body, name, JSON_OBJECT, &format, err));
-    if (!format)
-        return AF_OK;
-    const char *type = json_string_value(af_value(format, "type"));
-    if (!type)
-        return af_fail_subject(err, AF_EUSAGE, name, "'response_format' has no type");
-    if (strcmp(type, "text") == 0)
-        return AF_OK;
+    json_t *inner = NULL;
     if (strcmp(type, "json_object") == 0 && af_value(format, "schema"))
         return take_schema(g, af_value(format, "schema"), name, err);
     if (strcmp(type, "json_object") == 0)
@@ -168,6 +170,34 @@ af_status af_generation_format(af_generation *g, const json_t *body, af_api_faul
     }
     st = af_fail_subject(err, AF_EUSAGE, name, "'response_format' is of the unknown type '%.40s'",
                          type);
+done:
+    return st;
+}
+
+af_status af_generation_format(af_generation *g, const json_t *body, af_api_fault *f)
+{
+    static const char name[] = "response_format";
+    af_status st = AF_OK;
+    json_t *format = NULL, *rules = af_value(body, "grammar"),
+           *schema = af_value(body, "json_schema");
+    af_error *err = &f->err;
+    bool found = false;
+    AF_TRY(af_value_type(body, name, JSON_OBJECT, &format, err));
+    const char *type = format ? json_string_value(af_value(format, "type")) : "text";
+    if (!type)
+        AF_TRY(af_fail_subject(err, AF_EUSAGE, name, "'response_format' has no type"));
+    const bool formatted = strcmp(type, "text") != 0;
+    if (json_is_string(rules) && !json_string_length(rules)) /* llama-server's value for none */
+        rules = NULL;
+    AF_TRY(take_structured(g, body, &found, err));
+    if (found + (rules != NULL) + (schema != NULL) + formatted > 1)
+        AF_TRY(fail_two(formatted ? name : rules ? "grammar" : "json_schema", err));
+    if (rules)
+        return take_rules(g, rules, "grammar", err);
+    if (schema)
+        return take_schema(g, schema, "json_schema", err);
+    if (formatted)
+        return take_format(g, format, type, err);
 done:
     return st;
 }
