@@ -80,11 +80,26 @@ static void end(af_serve_task *t)
     task_free(e);
 }
 
+/* Fields of other servers that would make other vectors. */
+static af_status refuse_others(const json_t *body, af_error *err)
+{
+    static const char cut[] = "truncate_prompt_tokens", length[] = "normalize";
+    bool one = true;
+    if (af_value(body, cut))
+        return af_fail_subject(err, AF_EUNSUPPORTED, cut, "'%s' is not supported", cut);
+    const af_status st = af_value_bool(body, length, &one, err);
+    return st != AF_OK || one
+               ? st
+               : af_fail_subject(err, AF_EUNSUPPORTED, length,
+                                 "'%s' is false; vectors are always of length 1", length);
+}
+
 static af_status read_request(af_embedding_task *e, const json_t *body, af_api_fault *f)
 {
     af_status st = AF_OK;
     AF_TRY(af_request_model(e->api, body, &e->model, f));
     e->dimensions = e->api->width;
+    AF_TRY(refuse_others(body, &f->err));
     AF_TRY(e->use->read(e, body, &f->err));
     for (int i = 0; i < e->inputs; i++) {
         if (e->input[i].count <= e->api->context)

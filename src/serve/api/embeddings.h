@@ -34,6 +34,7 @@ struct af_embedding_task {
         double *value; /* [inputs - queries] */
         json_t *texts; /* of a rerank: its documents */
         int64_t top;   /* of them, how many are listed */
+        bool bare;     /* without the documents */
     } score;
 };
 

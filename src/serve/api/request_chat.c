@@ -292,12 +292,14 @@ af_status af_generation_chat(af_generation *g, const json_t *body, af_api_fault 
     uint64_t n = 0;
     AF_TRY(af_chat_render(g->api, g->model, body, &text, &n, &f->err));
     const bool has_tools = json_array_size(af_value(body, "tools")) && !tools_are_off(body);
+    bool special = false; /* the template has them */
+    AF_TRY(af_value_bool(body, "add_special_tokens", &special, &f->err));
     AF_TRY(begin_answer(g, has_tools, &text, &n, &f->err));
     g->prompts = 1;
     g->prompt = af_calloc(1, sizeof *g->prompt);
     if (!g->prompt)
         AF_TRY(af_fail_nomem(&f->err, "the prompt", sizeof *g->prompt));
-    AF_TRY(af_tokenizer_encode(g->api->tokenizer, g->prompt, text, n, false, &f->err));
+    AF_TRY(af_tokenizer_encode(g->api->tokenizer, g->prompt, text, n, special, &f->err));
     if (g->prompt->count == 0)
         AF_TRY(af_fail_subject(&f->err, AF_EUSAGE, "messages", "the messages make no tokens"));
     AF_TRY(fits(g, g->prompt->count, "messages", f));

@@ -28,13 +28,13 @@ static af_status read_ids(const af_api *a, const json_t *list, const char *field
     return AF_OK;
 }
 
-static af_status read_one(const af_api *a, const json_t *v, const char *field, af_encoding *out,
-                          af_error *err)
+static af_status read_one(const af_api *a, const json_t *v, const char *field, bool special,
+                          af_encoding *out, af_error *err)
 {
     af_status st = AF_OK;
     if (json_is_string(v))
         AF_TRY(af_tokenizer_encode(a->tokenizer, out, json_string_value(v), json_string_length(v),
-                                   true, err));
+                                   special, err));
     else if (json_is_array(v) && json_array_size(v))
         AF_TRY(read_ids(a, v, field, out, err));
     else
@@ -55,8 +55,10 @@ af_status af_read_inputs(const af_api *a, const json_t *body, const char *field,
         json_is_array(v) && json_array_size(v) && !json_is_integer(json_array_get(v, 0));
     const size_t n = many ? json_array_size(v) : 1;
     af_status st = AF_OK;
+    bool special = true;
     if (!v)
         return af_fail_subject(err, AF_EUSAGE, field, "'%s' is absent", field);
+    AF_TRY(af_value_bool(body, "add_special_tokens", &special, err)); /* vLLM */
     if (n > AF_INPUTS_MAX)
         return af_fail_subject(err, AF_EUSAGE, field,
                                "'%s' has %zu entries; at most %d are supported", field, n,
@@ -66,7 +68,7 @@ af_status af_read_inputs(const af_api *a, const json_t *body, const char *field,
         return af_fail_nomem(err, "prompts", n * sizeof **out);
     *count = (int)n;
     for (size_t i = 0; i < n; i++)
-        AF_TRY(read_one(a, many ? json_array_get(v, i) : v, field, &(*out)[i], err));
+        AF_TRY(read_one(a, many ? json_array_get(v, i) : v, field, special, &(*out)[i], err));
 done:
     return st;
 }

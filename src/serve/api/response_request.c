@@ -215,6 +215,10 @@ done:
 static af_status refuse_others(const json_t *body, af_error *err)
 {
     static const char *const absent[] = {"conversation", "prompt"};
+    static const char *const other[][2] = {{"max_tokens", "max_output_tokens"},
+                                           {"max_completion_tokens", "max_output_tokens"},
+                                           {"response_format", "text.format"},
+                                           {"messages", "input"}};
     bool background = false;
     af_status st = AF_OK;
     const char *truncation = "disabled";
@@ -231,6 +235,11 @@ static af_status refuse_others(const json_t *body, af_error *err)
         if (af_value(body, absent[i]))
             AF_TRY(af_fail_subject(err, AF_EUNSUPPORTED, absent[i], "'%s' is not supported",
                                    absent[i]));
+    for (size_t i = 0; i < AF_LEN(other); i++)
+        if (af_value(body, other[i][0]))
+            AF_TRY(af_fail_subject(err, AF_EUSAGE, other[i][1],
+                                   "responses have '%s' in place of '%s' of chat completions",
+                                   other[i][1], other[i][0]));
 done:
     return st;
 }

@@ -1,6 +1,8 @@
 /* response_store.c - answers that a later request may continue, in memory and up to a limit. */
 #include "serve/api/responses.h"
 
+#include <strings.h>
+
 struct af_stored_response {
     char id[48];
     char *object, *items;
@@ -125,6 +127,12 @@ void af_api_response(af_api *a, af_httpd_call *c, const json_t *body)
     static const char input[] = "/input_items";
     const char *id = id_of(c);
     const size_t n = strcspn(id, "/");
+    char value[8];
+    const char *stream = af_request_query(af_httpd_head(c), "stream", value, sizeof value);
+    if (stream && strcasecmp(stream, "true") == 0) {
+        af_api_refuse(c, 400, NULL, "stream", "a stored response is not streamed again");
+        return;
+    }
     if (strcmp(id + n, input) == 0) {
         char cut[sizeof((af_stored_response *)0)->id];
         snprintf(cut, sizeof cut, "%.*s", (int)n, id);

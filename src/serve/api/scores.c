@@ -24,9 +24,10 @@ static json_t *one_of(const json_t *body, const char *const names[3])
 }
 
 /* Makes the inputs of texts, those to compare with first. */
-static af_status take_texts(af_embedding_task *e, json_t *first, json_t *second,
-                            const char *const names[2], af_error *err)
+static af_status take_texts(af_embedding_task *e, const json_t *asked, json_t *first,
+                            json_t *second, const char *const names[2], af_error *err)
 {
+    static const char special[] = "add_special_tokens";
     af_status st = AF_OK;
     json_t *list = json_array(), *body = NULL;
     add_texts(list, first);
@@ -44,7 +45,7 @@ static af_status take_texts(af_embedding_task *e, json_t *first, json_t *second,
                                "%d texts of '%s' cannot be compared with %zu of '%s'; one can with "
                                "any number, and more with as many",
                                e->score.queries, names[0], others, names[1]));
-    body = json_pack("{s:O}", "input", list);
+    body = json_pack("{s:O, s:O?}", "input", list, special, json_object_get(asked, special));
     AF_TRY(af_memory_check(err));
     st = af_read_inputs(e->api, body, "input", &e->input, &e->inputs, err);
     if (st != AF_OK && err)
@@ -70,7 +71,7 @@ static af_status read_score(af_embedding_task *e, const json_t *body, af_error *
     if (!first || !second)
         return af_fail_subject(err, AF_EUSAGE, names[first != NULL], "'%s' is absent",
                                names[first != NULL]);
-    return take_texts(e, first, second, names, err);
+    return take_texts(e, body, first, second, names, err);
 }
 
 /* Documents are texts or {"text"}, as Cohere's and Jina's clients send them. */
@@ -79,18 +80,21 @@ static af_status read_rerank(af_embedding_task *e, const json_t *body, af_error 
     static const char *const names[] = {"query", "documents"};
     af_status st = AF_OK;
     json_t *query = NULL, *documents = NULL;
+    bool shown = true;
     AF_TRY(af_value_type(body, names[0], JSON_STRING, &query, err));
     AF_TRY(af_value_type(body, names[1], JSON_ARRAY, &documents, err));
     if (!query || !documents)
         return af_fail_subject(err, AF_EUSAGE, names[query != NULL], "'%s' is absent",
                                names[query != NULL]);
     AF_TRY(af_value_int(body, "top_n", 0, INT32_MAX, &e->score.top, err));
+    AF_TRY(af_value_bool(body, "return_documents", &shown, err)); /* Cohere, Jina */
+    e->score.bare = !shown;
     e->score.texts = json_array();
     for (size_t i = 0; i < json_array_size(documents); i++) {
         json_t *d = json_array_get(documents, i), *text = json_object_get(d, "text");
         json_array_append_new(e->score.texts, json_deep_copy(text ? text : d));
     }
-    AF_TRY(take_texts(e, query, e->score.texts, names, err));
+    AF_TRY(take_texts(e, body, query, e->score.texts, names, err));
 done:
     return st;
 }
@@ -156,9 +160,13 @@ static void answer_rerank(af_embedding_task *e)
         const int best = next_best(e->score.value, listed, n);
         const json_t *text = json_array_get(e->score.texts, (size_t)best);
         listed[best] = true;
-        af_buf_printf(b, "%s{\"index\":%d,\"document\":{\"text\":", i ? "," : "", best);
-        af_out_string(b, json_string_value(text), json_string_length(text));
-        af_buf_str(b, "},\"relevance_score\":");
+        af_buf_printf(b, "%s{\"index\":%d", i ? "," : "", best);
+        if (!e->score.bare) {
+            af_buf_str(b, ",\"document\":{\"text\":");
+            af_out_string(b, json_string_value(text), json_string_length(text));
+            af_buf_char(b, '}');
+        }
+        af_buf_str(b, ",\"relevance_score\":");
         af_out_number(b, e->score.value[best]);
         af_buf_char(b, '}');
     }

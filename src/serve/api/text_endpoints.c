@@ -37,11 +37,14 @@ done:
 }
 
 /* "content" with "add_special", or vLLM's "prompt" with "add_special_tokens". */
-static af_status encode_text(const af_api *a, const json_t *body, af_encoding *e, af_error *err)
+static af_status encode_text(af_api *a, const json_t *body, af_encoding *e, af_api_fault *f)
 {
     af_status st = AF_OK;
+    af_error *err = &f->err;
+    af_served *m = NULL;
     json_t *text = NULL;
     bool special = af_value(body, "prompt") != NULL, parse = true;
+    AF_TRY(af_request_model(a, body, &m, f)); /* all have one tokenizer */
     AF_TRY(af_value_type(body, special ? "prompt" : "content", JSON_STRING, &text, err));
     AF_TRY(af_value_bool(body, special ? "add_special_tokens" : "add_special", &special, err));
     AF_TRY(af_value_bool(body, "parse_special", &parse, err));
@@ -52,7 +55,19 @@ static af_status encode_text(const af_api *a, const json_t *body, af_encoding *e
         AF_TRY(af_tokenizer_encode(a->tokenizer, e, json_string_value(text),
                                    json_string_length(text), special, err));
 done:
+    af_served_unref(m);
     return st;
+}
+
+/* vLLM's "return_token_strs": as they are in the vocabulary. */
+static void out_names(af_buf *b, const af_api *a, const af_encoding *e)
+{
+    af_buf_str(b, ",\"token_strs\":[");
+    for (int64_t i = 0; i < e->count; i++) {
+        af_buf_str(b, i ? "," : "");
+        af_out_cstring(b, af_tokenizer_token(a->tokenizer, e->ids[i], NULL));
+    }
+    af_buf_char(b, ']');
 }
 
 void af_api_tokenize(af_api *a, af_httpd_call *c, const json_t *body)
@@ -61,10 +76,11 @@ void af_api_tokenize(af_api *a, af_httpd_call *c, const json_t *body)
     af_api_fault f = {0};
     af_encoding e = {0};
     af_buf b = {0}, bytes = {0};
-    bool pieces = false;
+    bool pieces = false, names = false;
     const bool chat = af_value(body, "messages") != NULL;
     AF_TRY(af_value_bool(body, "with_pieces", &pieces, &f.err));
-    AF_TRY(chat ? encode_chat(a, body, &e, &f) : encode_text(a, body, &e, &f.err));
+    AF_TRY(af_value_bool(body, "return_token_strs", &names, &f.err));
+    AF_TRY(chat ? encode_chat(a, body, &e, &f) : encode_text(a, body, &e, &f));
     af_buf_char(&b, '{');
     if (chat || af_value(body, "prompt"))
         af_buf_printf(&b, "\"count\":%" PRId64 ",\"max_model_len\":%" PRId64 ",", e.count,
@@ -80,6 +96,8 @@ void af_api_tokenize(af_api *a, af_httpd_call *c, const json_t *body)
         }
         af_buf_char(&b, ']');
     }
+    if (names)
+        out_names(&b, a, &e);
     af_buf_char(&b, '}');
     af_api_answer(c, &b);
 done:
@@ -90,15 +108,25 @@ done:
     af_buf_clear(&bytes);
 }
 
+/* A token, or one of those that only the model's matrices have. */
+static bool is_token_id(const af_api *a, const json_t *v)
+{
+    const json_int_t id = json_is_integer(v) ? json_integer_value(v) : -1;
+    return id >= 0 && id < AF_TOKENIZER_ID_MAX &&
+           (id < a->vocab || af_tokenizer_token(a->tokenizer, (int32_t)id, NULL));
+}
+
 void af_api_detokenize(af_api *a, af_httpd_call *c, const json_t *body)
 {
     af_status st = AF_OK;
     af_api_fault f = {0};
     json_t *list = NULL;
+    af_served *m = NULL;
     int32_t *ids = NULL;
     char *text = NULL;
     uint64_t n = 0;
     af_buf b = {0};
+    AF_TRY(af_request_model(a, body, &m, &f));
     AF_TRY(af_value_type(body, "tokens", JSON_ARRAY, &list, &f.err));
     const size_t count = json_array_size(list);
     ids = af_calloc(count + 1, sizeof *ids);
@@ -106,10 +134,10 @@ void af_api_detokenize(af_api *a, af_httpd_call *c, const json_t *body)
         AF_TRY(af_fail_nomem(&f.err, "tokens", count * sizeof *ids));
     for (size_t i = 0; i < count; i++) {
         const json_t *v = json_array_get(list, i);
-        if (!json_is_integer(v) || json_integer_value(v) < 0 ||
-            json_integer_value(v) >= AF_TOKENIZER_ID_MAX)
-            AF_TRY(af_fail_subject(&f.err, AF_EUSAGE, "tokens",
-                                   "'tokens' has an entry that is not a token id"));
+        if (!is_token_id(a, v))
+            AF_TRY(af_fail_subject(
+                &f.err, AF_EUSAGE, "tokens",
+                "'tokens' has an entry that is not a token id from 0 to %" PRId64, a->vocab - 1));
         ids[i] = (int32_t)json_integer_value(v);
     }
     AF_TRY(af_tokenizer_decode(a->tokenizer, &text, &n, ids, (int64_t)count, false, &f.err));
@@ -120,6 +148,7 @@ void af_api_detokenize(af_api *a, af_httpd_call *c, const json_t *body)
 done:
     if (st != AF_OK)
         af_api_refuse_fault(c, &f);
+    af_served_unref(m);
     free(ids);
     free(text);
 }

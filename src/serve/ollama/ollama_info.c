@@ -118,11 +118,32 @@ void af_api_ollama_show(af_api *a, af_httpd_call *c, const json_t *body)
 
 /* ---- embeddings ---- */
 
+/* The end of a text that is too long goes, without the special tokens that the tokenizer puts
+ * there.
+ */
+static void cut_input(const af_api *a, af_encoding *in)
+{
+    const int64_t most = a->context;
+    int64_t tail = 0;
+    if (in->count <= most)
+        return;
+    while (tail < most / 2 && af_tokenizer_is_special(a->tokenizer, in->ids[in->count - 1 - tail]))
+        tail++;
+    memmove(in->ids + most - tail, in->ids + in->count - tail, (size_t)tail * sizeof *in->ids);
+    in->count = most;
+}
+
 static af_status read_input(af_embedding_task *e, const json_t *body, af_error *err)
 {
-    const af_status st = af_value_int(body, "dimensions", 1, e->api->width, &e->dimensions, err);
-    return st == AF_OK ? af_read_inputs(e->api, body, e->use->field, &e->input, &e->inputs, err)
-                       : st;
+    af_status st = AF_OK;
+    bool truncate = true;
+    AF_TRY(af_value_bool(body, "truncate", &truncate, err));
+    AF_TRY(af_value_int(body, "dimensions", 1, e->api->width, &e->dimensions, err));
+    AF_TRY(af_read_inputs(e->api, body, e->use->field, &e->input, &e->inputs, err));
+    for (int i = 0; truncate && i < e->inputs; i++)
+        cut_input(e->api, &e->input[i]);
+done:
+    return st;
 }
 
 /* /api/embeddings has one. */
