@@ -3,6 +3,7 @@ import json
 import os
 import select
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -161,6 +162,16 @@ def slow(port_server):
         check(status_of(c) == 408 and time.time() - begin < 9, "body that does not come")
 
 
+def https(s):
+    """A client that takes the address for https is told so at once, and not after the ten seconds for a head."""
+    begin = time.time()
+    try:
+        ssl.create_default_context().wrap_socket(s.connect(), server_hostname="localhost")
+        check(False, "TLS")
+    except (ssl.SSLError, OSError):
+        check(time.time() - begin < 8, "TLS: an error after %.1f s" % (time.time() - begin))
+
+
 def crowd(s, count):
     alone = min(ask(s) for _ in range(3))
     conns = []
@@ -251,6 +262,7 @@ def main():
     code, err = s.stop()
     check(code == 0 and "ERROR" not in err, "exit: %s %s" % (code, err[-2000:]))
     s = Server()
+    https(s)
     crowd(s, 1000 if hard < 0 or hard >= 1500 else 300)
     before = memory(s.process.pid)
     for _ in range(3):

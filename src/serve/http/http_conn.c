@@ -249,6 +249,12 @@ static void begin_body(af_httpd_conn *c)
     c->deadline = c->since + BODY_SECONDS + (double)call->head.body / BODY_RATE;
 }
 
+/* No request begins with it; a client that speaks TLS sends 0x16. */
+static bool is_no_text(char first)
+{
+    return ((unsigned char)first < ' ' && first != '\r') || (unsigned char)first >= 0x7f;
+}
+
 /* True when a head was there. */
 static bool take_head(af_httpd_conn *c)
 {
@@ -262,7 +268,9 @@ static bool take_head(af_httpd_conn *c)
         c->in.len ? af_request_head_end(c->in.data, AF_MIN(c->in.len, (uint64_t)AF_HEAD_BYTES_MAX))
                   : 0;
     if (n == 0) {
-        if (c->in.len >= AF_HEAD_BYTES_MAX)
+        if (c->in.len && is_no_text(c->in.data[0])) /* it would wait for us as we for it */
+            refuse(c, 400, "the request does not begin with a method (is the address https?)");
+        else if (c->in.len >= AF_HEAD_BYTES_MAX)
             refuse(c, 431, "the request head is larger than 16 KiB");
         return false;
     }
