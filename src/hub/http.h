@@ -24,6 +24,7 @@ typedef struct af_http_head {
     int64_t linked_size; /* -1 = absent */
     char etag_text[130]; /* with its quotes */
     char etag[130], linked_etag[130], error_code[64], error_message[400], retry_after[64];
+    char rate_limit[100];
     char location[AF_HTTP_URL_MAX], next[AF_HTTP_URL_MAX]; /* Link: <next>; rel="next" */
     uint64_t bytes;
     int lines;
@@ -34,7 +35,8 @@ void af_http_head_init(af_http_head *h);
 /* Takes one line of a head; a status line begins a new one (after 100 Continue). False when the
  * head is larger than any answer of a hub. */
 bool af_http_head_add(af_http_head *h, const char *line, uint64_t n);
-/* Seconds to wait by Retry-After (a number, or a date; now = seconds since 1970), or -1. */
+/* Seconds to wait by RateLimit (of the Hugging Face hub: "api";r=0;t=SECONDS) or by Retry-After (a
+ * number, or a date; now = seconds since 1970), or -1. */
 double af_http_retry_after(const af_http_head *h, int64_t now);
 
 /* ---- addresses ---- */

@@ -106,6 +106,8 @@ static void take_field(af_http_head *h, const char *name, size_t n, const char *
         take_next(h, s, end);
     else if (IS("retry-after"))
         take(h->retry_after, sizeof h->retry_after, s, end);
+    else if (IS("ratelimit"))
+        take(h->rate_limit, sizeof h->rate_limit, s, end);
     else if (IS("x-error-code"))
         take(h->error_code, sizeof h->error_code, s, end);
     else if (IS("x-error-message"))
@@ -145,10 +147,27 @@ bool af_http_head_add(af_http_head *h, const char *line, uint64_t n)
     return true;
 }
 
+/* The number of ";NAME=NUMBER" in a list of parameters; -1: there is none. */
+static int64_t parameter(const char *s, char name)
+{
+    int64_t value = 0;
+    for (s = strchr(s, ';'); s; s = strchr(s, ';')) {
+        s += 1 + strspn(s + 1, " \t");
+        if (s[0] == name && s[1] == '=' &&
+            number(s + 2, s + 2 + strspn(s + 2, "0123456789"), &value))
+            return value;
+    }
+    return -1;
+}
+
 double af_http_retry_after(const af_http_head *h, int64_t now)
 {
     int64_t seconds = 0;
     struct tm tm = {0};
+    const int64_t reset =
+        h->status == 429 && parameter(h->rate_limit, 'r') == 0 ? parameter(h->rate_limit, 't') : -1;
+    if (reset >= 0)
+        return (double)reset + 1; /* it is rounded */
     if (number(h->retry_after, h->retry_after + strlen(h->retry_after), &seconds))
         return (double)seconds;
     if (!*h->retry_after || !strptime(h->retry_after, "%a, %d %b %Y %H:%M:%S GMT", &tm))

@@ -152,6 +152,34 @@ static void test_head_of_an_answer(void **state)
     assert_true(!good && h.bad);
 }
 
+/* What the Hugging Face hub says with 429, in place of Retry-After or next to it. */
+static void test_rate_limits(void **state)
+{
+    (void)state;
+    static const struct {
+        int status;
+        const char *lines;
+        double wait;
+    } cases[] = {{429, "RateLimit: \"api\";r=0;t=55\nRateLimit-Policy: \"api\";q=500;w=300\n", 56},
+                 {429, "ratelimit: \"resolvers\" ; r=0 ; t=300\nRetry-After: 7\n", 301},
+                 {429, "RateLimit: \"api\";r=3;t=55\nRetry-After: 7\n", 7},
+                 {429, "RateLimit: \"api\";r=3;t=55\n", -1},
+                 {429, "RateLimit: \"api\";t=55\n", -1},
+                 {429, "RateLimit: \"api\";r=0\n", -1},
+                 {429, "RateLimit: \"api\";r=0;t=-5\n", -1},
+                 {429, "RateLimit: r=0;t=\n", -1},
+                 {503, "RateLimit: \"api\";r=0;t=55\n", -1}};
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_http_head h;
+        char text[300];
+        af_http_head_init(&h);
+        snprintf(text, sizeof text, "HTTP/1.1 %d x\n%s", cases[i].status, cases[i].lines);
+        add_lines(&h, text);
+        const double wait = af_http_retry_after(&h, 0);
+        CHECK_MSG(wait == cases[i].wait, "case %zu: %g, not %g", i, wait, cases[i].wait);
+    }
+}
+
 static void test_addresses(void **state)
 {
     (void)state;
@@ -328,6 +356,7 @@ static void test_files_of_a_model(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rate_limits),
         cmocka_unit_test(test_sha1_of_git),
         cmocka_unit_test(test_spans_are_a_set),
         cmocka_unit_test(test_spans_that_do_not_fit_are_forgotten),
