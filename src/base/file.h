@@ -104,7 +104,12 @@ bool af_path_is_inner(const char *path);
 /* $XDG_CACHE_HOME/afinar or ~/.cache/afinar with `sub` appended, created for its owner only. free()
  * the result. */
 AF_CHECKED af_status af_cache_dir(char **out, const char *sub, af_error *err);
-/* Where the Hugging Face hub keeps models: HF_HUB_CACHE, HF_HOME/hub, or huggingface/hub in
- * $XDG_CACHE_HOME or ~/.cache; it need not be there. free(); NULL when out of memory. */
+/* A path of a variable that no shell has read: "~" at its beginning, $NAME and ${NAME}, as
+ * huggingface_hub reads its own. free(); NULL when out of memory. */
+char *af_path_expand(const char *path);
+/* HF_HOME, or huggingface in $XDG_CACHE_HOME or ~/.cache; as below. */
+char *af_hf_home(void);
+/* Where the Hugging Face hub keeps models: HF_HUB_CACHE, or hub in af_hf_home; it need not be
+ * there. free(); NULL when out of memory. */
 char *af_hub_dir(void);
 #endif

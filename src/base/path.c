@@ -330,20 +330,76 @@ af_status af_cache_dir(char **out, const char *sub, af_error *err)
     return af_fail(err, why.code, "%s (XDG_CACHE_HOME names the folder for caches)", why.msg);
 }
 
+static bool is_name_char(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+/* The value of the variable at s, "$NAME" or "${NAME}", and its length there in *n; NULL: it is
+ * none, or not set, and stays as it is. */
+static const char *variable_at(const char *s, size_t *n)
+{
+    char name[128];
+    const bool braced = s[1] == '{';
+    const char *from = s + 1 + braced;
+    size_t len = 0;
+    while (braced ? from[len] && from[len] != '}' : is_name_char(from[len]))
+        len++;
+    if (len == 0 || len >= sizeof name || (braced && from[len] != '}'))
+        return NULL;
+    memcpy(name, from, len);
+    name[len] = '\0';
+    *n = 1 + len + (braced ? 2 : 0);
+    return getenv(name);
+}
+
+char *af_path_expand(const char *path)
+{
+    const char *home = getenv("HOME");
+    af_buf b = {0};
+    size_t n = 1;
+    if (path[0] == '~' && (path[1] == '/' || !path[1])) {
+        af_buf_str(&b, home ? home : "");
+        path++;
+    }
+    for (; *path; path += n) {
+        const char *value = *path == '$' ? variable_at(path, &n) : NULL;
+        if (value) {
+            af_buf_str(&b, value);
+        } else {
+            af_buf_char(&b, *path);
+            n = 1;
+        }
+    }
+    char *out = b.bad || b.len ? af_buf_take(&b) : af_strdup("");
+    af_buf_clear(&b);
+    return out;
+}
+
+/* PARENT/sub, with the parent as af_path_expand has it. */
+static char *folder_in(const char *parent, const char *sub)
+{
+    char *whole = af_path_expand(parent), *path = whole ? af_path_join(whole, sub) : NULL;
+    free(whole);
+    return path;
+}
+
+char *af_hf_home(void)
+{
+    const char *own = getenv("HF_HOME"), *xdg = getenv("XDG_CACHE_HOME");
+    if (own && *own)
+        return af_path_expand(own);
+    return xdg && *xdg ? folder_in(xdg, "huggingface") : af_path_expand("~/.cache/huggingface");
+}
+
 char *af_hub_dir(void)
 {
-    const char *hub = getenv("HF_HUB_CACHE"), *home = getenv("HF_HOME");
-    const char *xdg = getenv("XDG_CACHE_HOME"), *user = getenv("HOME");
-    af_buf b = {0};
-    if (hub && *hub)
-        af_buf_str(&b, hub);
-    else if (home && *home)
-        af_buf_printf(&b, "%s/hub", home);
-    else if (xdg && *xdg)
-        af_buf_printf(&b, "%s/huggingface/hub", xdg);
-    else
-        af_buf_printf(&b, "%s/.cache/huggingface/hub", user ? user : "");
-    char *path = af_buf_take(&b);
-    af_buf_clear(&b);
+    const char *own = getenv("HF_HUB_CACHE");
+    if (!own || !*own)
+        own = getenv("HUGGINGFACE_HUB_CACHE"); /* its older name */
+    if (own && *own)
+        return af_path_expand(own);
+    char *home = af_hf_home(), *path = home ? af_path_join(home, "hub") : NULL;
+    free(home);
     return path;
 }

@@ -78,6 +78,10 @@ AF_CHECKED af_status af_hub_client_open(af_hub_client *c, const char *token_file
                                         af_error *err);
 void af_hub_client_close(af_hub_client *c, bool with_net);
 
+/* What the hub says itself: a header, or {"error": ...}; control characters are left out, and all
+ * of it when it repeats the token. */
+void af_ask_words(char out[260], const af_ask *a, const af_hub_client *c);
+
 struct af_hub_repo;
 /* The sentence for a question that failed; repo may be NULL. file: what was asked for, or NULL. */
 af_status af_ask_fail(const af_ask *a, const af_hub_client *c, const struct af_hub_repo *repo,

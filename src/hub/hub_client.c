@@ -22,19 +22,11 @@ bool af_hub_env_offline(void)
 /* HF_TOKEN_PATH, or the file `token` next to the cache. */
 static char *token_path(void)
 {
-    const char *own = getenv("HF_TOKEN_PATH"), *home = getenv("HF_HOME");
-    const char *xdg = getenv("XDG_CACHE_HOME"), *user = getenv("HOME");
-    af_buf b = {0};
+    const char *own = getenv("HF_TOKEN_PATH");
     if (own && *own)
-        af_buf_str(&b, own);
-    else if (home && *home)
-        af_buf_printf(&b, "%s/token", home);
-    else if (xdg && *xdg)
-        af_buf_printf(&b, "%s/huggingface/token", xdg);
-    else
-        af_buf_printf(&b, "%s/.cache/huggingface/token", user ? user : "");
-    char *path = af_buf_take(&b);
-    af_buf_clear(&b);
+        return af_path_expand(own);
+    char *home = af_hf_home(), *path = home ? af_path_join(home, "token") : NULL;
+    free(home);
     return path;
 }
 
@@ -59,7 +51,7 @@ static af_status take_token(af_hub_client *c, const char *text, const char *from
 static af_status find_token(af_hub_client *c, const char *token_file, af_error *err)
 {
     af_status st = AF_OK;
-    const char *own = getenv("HF_TOKEN");
+    const char *own = getenv("HF_TOKEN"), *old = getenv("HUGGING_FACE_HUB_TOKEN");
     char *path = NULL, *text = NULL;
     uint64_t size = 0;
     if (token_file) {
@@ -71,6 +63,10 @@ static af_status find_token(af_hub_client *c, const char *token_file, af_error *
     }
     if (own && *own) {
         AF_TRY(take_token(c, own, "HF_TOKEN", err));
+        goto done;
+    }
+    if (old && *old) {
+        AF_TRY(take_token(c, old, "HUGGING_FACE_HUB_TOKEN", err));
         goto done;
     }
     if (is_set("HF_HUB_DISABLE_IMPLICIT_TOKEN"))
@@ -168,9 +164,7 @@ static af_status fail_absent(const af_hub_client *c, const char *page, const af_
                            r->kind == AF_HUB_DATASET ? "dataset" : "model", r->name, page, hint);
 }
 
-/* What the hub says itself: a header, or {"error": ...}; control characters are left out, and all
- * of it when it repeats the token. */
-static void own_words(char out[260], const af_ask *a, const af_hub_client *c)
+void af_ask_words(char out[260], const af_ask *a, const af_hub_client *c)
 {
     json_t *j =
         a->text.len && a->text.data ? af_json_load(a->text.data, a->text.len, 0, NULL) : NULL;
@@ -196,7 +190,7 @@ af_status af_ask_fail(const af_ask *a, const af_hub_client *c, const af_hub_repo
                                file ? ": " : "", a->why.msg);
     if (r)
         page_of(page, sizeof page, c, r);
-    own_words(said, a, c);
+    af_ask_words(said, a, c);
     if (r && strcmp(code, "GatedRepo") == 0)
         return fail_gated(c, page, r, err);
     if (r && strcmp(code, "RevisionNotFound") == 0)

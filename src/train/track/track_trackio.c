@@ -96,17 +96,16 @@ static void put_time(char out[64], double time)
 static af_status find_path(trackio *t, const af_run_config *run, af_error *err)
 {
     char dir[PATH_MAX - 300], file[256];
-    const char *own = getenv("TRACKIO_DIR"), *hf = getenv("HF_HOME");
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    const char *own = getenv("TRACKIO_DIR");
+    char *home = af_hf_home();
     size_t n = 0;
+    if (!home)
+        return af_fail_nomem(err, "a path", 0);
     if (own && *own)
         snprintf(dir, sizeof dir, "%s", own);
-    else if (hf && *hf)
-        snprintf(dir, sizeof dir, "%s/trackio", hf);
-    else if (cache && *cache)
-        snprintf(dir, sizeof dir, "%s/huggingface/trackio", cache);
     else
-        snprintf(dir, sizeof dir, "%s/.cache/huggingface/trackio", home ? home : "");
+        snprintf(dir, sizeof dir, "%s/trackio", home);
+    free(home);
     const char *project = run->trackio_project ? run->trackio_project : "huggingface";
     for (const char *s = project; *s && n < sizeof file - 1; s++) {
         const unsigned char c = (unsigned char)*s;
