@@ -23,11 +23,15 @@ af_status af_push_ask(json_t **answer, const af_push *p, const char *url, const 
     if (status)
         *status = a.status;
     const bool exists = status && a.status == 409 && a.why.code == AF_OK;
-    if (a.status == 403 && a.of_hub)
+    char said[260];
+    if (a.status == 403 && a.of_hub) { /* also when there is no space left for it */
+        af_ask_words(said, &a, p->client);
         AF_TRY(af_fail_subject(err, AF_EUSAGE, "token",
-                               "the account of %s may not write to '%s': %s/settings/tokens makes "
-                               "a token that may",
-                               p->client->token_from, p->repo->name, p->client->endpoint));
+                               "the account of %s may not write to '%s'%s%s%s: %s/settings/tokens "
+                               "makes a token that may",
+                               p->client->token_from, p->repo->name, *said ? " (" : "", said,
+                               *said ? ")" : "", p->client->endpoint));
+    }
     if (a.state != AF_ASK_DONE && !exists)
         AF_TRY(af_ask_fail(&a, p->client, p->repo, NULL, err));
     if (answer)
@@ -104,8 +108,8 @@ done:
 static af_status create_branch(const af_push *p, af_error *err)
 {
     int status = 0;
-    if (strcmp(p->repo->revision, "main") == 0)
-        return AF_OK;
+    if (strcmp(p->repo->revision, "main") == 0 || strncmp(p->repo->revision, "refs/", 5) == 0)
+        return AF_OK; /* a pull request (refs/pr/1) is no branch that could be made */
     char *url = branch_url(p, "branch");
     if (!url)
         return af_fail_nomem(err, "an address", 0);

@@ -37,10 +37,11 @@ class Case:
         self.hub = StandIn(hub.pop("repos"), **hub)
         self.repo = self.home / "hub/models--org--m"
 
-    def run(self, *words, rc=0, says=(), hides="\0", **env):
-        env = {**{k: v for k, v in os.environ.items() if not k.startswith("HF_") and "_proxy" not in k.lower()}, "HF_HOME": str(self.home),
+    def run(self, *words, rc=0, says=(), hides="\0", cwd=None, **env):
+        env = {**{k: v for k, v in os.environ.items() if not k.startswith(("HF_", "HUGGING")) and "_proxy" not in k.lower()}, "HF_HOME": str(self.home),
                "HF_ENDPOINT": self.hub.url, "HF_HUB_DOWNLOAD_TIMEOUT": "30", **env}
-        got = subprocess.run([AFINAR, *words], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=900)
+        got = subprocess.run([AFINAR, *words], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=900,
+                             cwd=cwd)
         self.hub.settle()  # a client may end before its last request is logged
         text = got.stdout + got.stderr
         assert got.returncode == rc, f"{words}: exit {got.returncode}, not {rc}: {text}"
@@ -210,8 +211,13 @@ def refusals(c):
     c.run("pull", "org/none", rc=1, says=(f"there is no model 'org/none' ({hub}/org/none)", "HF_TOKEN"))
     c.run("pull", "org/secret", rc=1, says="or it is private: then set HF_TOKEN")
     c.run("pull", "org/secret", rc=1, HF_TOKEN="hf_wrong", says="the hub refuses the token of HF_TOKEN")
+    c.run("pull", "org/secret", rc=1, HUGGING_FACE_HUB_TOKEN="hf_wrong", says="the hub refuses the token of HUGGING_FACE_HUB_TOKEN")
+    c.run("pull", "org/secret", "-o", str(c.home / "plain"), HUGGING_FACE_HUB_TOKEN="hf_owner")
+    c.run("pull", "org/secret", rc=1, HUGGING_FACE_HUB_TOKEN="hf_owner", HF_TOKEN="hf_wrong", says="the token of HF_TOKEN")
     (c.home / "token").write_text("hf_owner\n")
     c.run("pull", "org/secret")
+    out = c.run("pull", "org/secret", HOME=str(c.home.parent), HF_HOME=f"~/{c.home.name}", cwd=str(c.home))  # token and cache
+    assert out.startswith(f"{c.home}/hub/") and not (c.home / "~").exists(), out
     (c.home / "other").write_text("hf_wrong")
     c.run("pull", "org/secret", "--token-file", str(c.home / "other"), rc=1, says="the hub refuses the token of --token-file")
     c.run("pull", "org/m@nope", rc=1, says="org/m has no revision 'nope'")
@@ -405,6 +411,12 @@ def push(c):
     (folder / "deep/x.txt").write_bytes(b"z")
     c.run(*go, "--revision", "work", HF_TOKEN="hf_owner")
     assert c.hub.commits[c.hub.repos["models/me/new"]["work"]]["deep/x.txt"].data == b"z"
+    c.hub.repos["models/me/new"]["refs/pr/1"] = sha  # a pull request that somebody opened
+    c.run(*go, "--revision", "refs/pr/1", HF_TOKEN="hf_owner")
+    assert c.hub.commits[c.hub.repos["models/me/new"]["refs/pr/1"]]["deep/x.txt"].data == b"z"
+    c.run(*go, "--revision", "refs/pr/2", rc=1, HF_TOKEN="hf_owner", says="me/new has no revision 'refs/pr/2'")
+    c.hub.faults.append({"kind": "status", "path": "/preupload/", "code": 403, "times": 1, "message": "Private storage limit reached"})
+    c.run(*go, rc=1, HF_TOKEN="hf_owner", says="may not write to 'me/new' (Private storage limit reached)")
     (folder / "deep/x.txt").write_bytes(b"zz")
     c.hub.faults.append({"kind": "terminal", "path": "/commit/work", "times": 1})
     assert not c.run(*go, "--revision", "work", rc=1, HF_TOKEN="hf_owner", says="the hub does not say the address of the commit")

@@ -205,7 +205,7 @@ class Answer(BaseHTTPRequestHandler):
         self.role, self.gates = TOKENS.get(token, ("", False))
         if token and not self.role:
             self.refuse(401, message="Invalid credentials in Authorization header")
-        words = self.route.strip("/").split("/")
+        words = [unquote(w) for w in urlsplit(self.path).path.strip("/").split("/")]  # a revision may have slashes
         if words[0] == "api" and words[1] in ("repos", "complete"):
             return self.create() if words[1] == "repos" else self.complete(words[2])
         if words[0] == "api" and words[1] == "small":
@@ -274,6 +274,8 @@ class Answer(BaseHTTPRequestHandler):
         self.send(200, {"url": f"{self.hub.url}/{name}"})
 
     def on_branch(self, name, rev, _):
+        if rev.startswith("refs/"):
+            self.refuse(400, message="Invalid reference for a branch")
         if rev in self.hub.repos[name]:
             self.refuse(409, message="exists")
         self.hub.repos[name][rev] = self.hub.repos[name]["main"]
