@@ -463,7 +463,8 @@ def check_special(folder):
 
 
 def check_errors(s):
-    expect(s, 404, CHAT, "model", "model_not_found", model="none", messages=HI)
+    says = expect(s, 404, CHAT, "model", "model_not_found", model="none", messages=HI)["message"]
+    check("'none'" in says and "'base'" in says, "what there is: " + says)
     expect(s, 400, CHAT, "messages")
     expect(s, 400, CHAT, "messages", messages="Hi")
     expect(s, 400, CHAT, "messages", messages=[{"content": "x"}])

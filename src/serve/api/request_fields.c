@@ -13,10 +13,16 @@ af_status af_request_model(af_api *a, const json_t *body, af_served **out, af_ap
     *out = af_api_find_model(a, name);
     if (*out)
         return AF_OK;
+    af_served *base = af_api_find_model(a, NULL);
     f->status = 404;
     f->code = "model_not_found";
-    return af_fail_subject(&f->err, AF_EUSAGE, "model", "the model '%.200s' does not exist",
-                           name ? name : "");
+    const af_status none = af_fail_subject(
+        &f->err, AF_EUSAGE, "model",
+        "the model '%.200s' does not exist; the server has '%.200s' (GET /v1/models lists it and "
+        "its adapters)",
+        name ? name : "", base ? base->name : "");
+    af_served_unref(base);
+    return none;
 }
 
 static af_status read_sampling(af_generation *g, const json_t *body, af_error *err)
