@@ -92,16 +92,18 @@ def check_others(s):
     """Fields of other servers that change an answer there: none is passed over, and their neutral values are fine."""
     neutral = {"modalities": ["text"], "mirostat": 0, "typical_p": 1, "dry_multiplier": 0.0, "xtc_probability": 0, "dynatemp_range": 0,
                "top_n_sigma": -1.0, "n_probs": 0, "prompt_logprobs": None, "truncate_prompt_tokens": None, "include_stop_str_in_output": False,
-               "logits_processors": [], "audio": None, "grammar": "", "web_search_options": None}
+               "logits_processors": [], "audio": None, "chat_template": None, "grammar": "", "web_search_options": None}
     both = {"modalities": ["text", "audio"], "mirostat": 2, "typical_p": 0.5, "dry_multiplier": 0.8, "xtc_probability": 0.1, "dynatemp_range": 0.2,
             "top_n_sigma": 1.5, "n_probs": 2, "prompt_logprobs": 1, "truncate_prompt_tokens": 3, "include_stop_str_in_output": True,
-            "logits_processors": ["x"], "audio": {"voice": "x"}, "use_beam_search": True, "web_search_options": {}}
+            "logits_processors": ["x"], "audio": {"voice": "x"}, "chat_template": "x", "use_beam_search": True, "web_search_options": {}}
     for path, body in ((CHAT, {"messages": HI}), (TEXT, {"prompt": "a"})):
         status, r = s.post(path, max_tokens=1, **body, **neutral)
         check(status == 200, "neutral values: %s" % r)
         for field, value in both.items():
             status, r = s.post(path, max_tokens=1, **body, **{field: value})
             check(status == 400 and r["error"]["param"] == field, "%s %s: %s" % (path, field, r))
+    status, r = s.post(CHAT, messages=HI, max_tokens=1, logprobs=False, top_logprobs=0)
+    check(status == 200 and r["choices"][0]["logprobs"] is None, "no top_logprobs: %s" % r)
     status, r = s.post(CHAT, messages=HI, max_tokens=1, echo=True)
     check(status == 400 and r["error"]["param"] == "echo", "echo in chats: %s" % r)
     # what the answer may be is said once

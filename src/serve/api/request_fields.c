@@ -140,7 +140,7 @@ static af_status read_logprobs(af_generation *g, const json_t *body, af_error *e
     if (g->chat) {
         AF_TRY(af_value_bool(body, "logprobs", &g->logprobs, err));
         AF_TRY(af_value_int(body, "top_logprobs", 0, AF_TOP_LOGPROBS_MAX, &top, err));
-        if (af_value(body, "top_logprobs") && !g->logprobs)
+        if (top > 0 && !g->logprobs)
             return af_fail_subject(err, AF_EUSAGE, "top_logprobs",
                                    "'top_logprobs' needs 'logprobs': true");
     } else {
@@ -184,6 +184,7 @@ static af_status refuse_others(const json_t *body, bool chat, af_error *err)
                                          "truncate_prompt_tokens",
                                          "include_stop_str_in_output",
                                          "logits_processors",
+                                         "chat_template",
                                          "suffix", /* of completions, as "echo" */
                                          "echo"};
     const size_t others = chat ? 0 : 2;
