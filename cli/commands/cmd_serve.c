@@ -164,10 +164,32 @@ static const char *take_adapters(serve_args *s, af_serve_opts *o)
     return NULL;
 }
 
+/* As browsers send it: SCHEME://HOST[:PORT], without the slash that an address ends with. */
+static bool is_origin(const char *s)
+{
+    const char *host = strstr(s, "://");
+    return strcmp(s, "*") == 0 || strcmp(s, "null") == 0 ||
+           (host && host != s && host[3] && !strchr(host + 3, '/'));
+}
+
+static const char *take_cors(const serve_args *s, af_serve_opts *o)
+{
+    static char cors[4096];
+    if (s->cors && strlen(s->cors) >= sizeof cors)
+        return "--cors-origins is too long";
+    if (s->cors)
+        snprintf(cors, sizeof cors, "%s", s->cors);
+    o->cors_origins = split(cors, o->cors_origin, AF_SERVE_LIST_MAX);
+    for (int i = 0; i < o->cors_origins; i++)
+        if (!is_origin(o->cors_origin[i]))
+            return "--cors-origins expects origins such as https://example.com:3000, without a "
+                   "path, or *";
+    return NULL;
+}
+
 /* The options of the library from those of the program; what is wrong with them, or NULL. */
 static const char *take_options(serve_args *s, af_serve_opts *o)
 {
-    static char cors[4096];
     const char *wrong = take_adapters(s, o);
     if (wrong)
         return wrong;
@@ -194,11 +216,8 @@ static const char *take_options(serve_args *s, af_serve_opts *o)
     if (strcmp(s->reasoning, "none") != 0 && strcmp(s->reasoning, "auto") != 0 &&
         strcmp(s->reasoning, "deepseek") != 0)
         return "--reasoning-format must be none, auto or deepseek";
-    if (s->cors && strlen(s->cors) >= sizeof cors)
-        return "--cors-origins is too long";
-    if (s->cors)
-        snprintf(cors, sizeof cors, "%s", s->cors);
-    o->cors_origins = split(cors, o->cors_origin, AF_SERVE_LIST_MAX);
+    if ((wrong = take_cors(s, o)) != NULL)
+        return wrong;
     for (int i = 0; i < s->hosts.count; i++)
         o->allowed_host[i] = s->hosts.item[i];
     o->allowed_hosts = s->hosts.count;

@@ -4,10 +4,12 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/word.h"
+#include "decode/decoder.h"
 #include "format/chat/chat_template.h"
 #include "format/chat/named_template.h"
 #include "format/config/hf_config.h"
 #include "format/text/json_text.h"
+#include "model/arch/arch.h"
 #include "serve/api/responses.h"
 #include "serve/api/run_state.h"
 
@@ -92,6 +94,11 @@ static af_status open_template(af_server *s, const char *wanted, af_error *err)
 {
     af_api *a = &s->api;
     const af_named_template *named = af_named_template_find(wanted);
+    if (!named && !strchr(wanted, '/') && !af_path_is_taken(wanted))
+        return af_fail_subject(err, AF_EUSAGE, "chat_template",
+                               "chat template '%.200s': it is neither a name of the guide (chatml, "
+                               "llama3, gemma3, ...) nor a .jinja file",
+                               wanted);
     af_status st = named ? af_template_parse(&s->template, named->jinja, strlen(named->jinja), err)
                          : af_template_open(&s->template, wanted, err);
     if (st != AF_OK)
@@ -239,6 +246,12 @@ static af_status open_engine(af_server *s, const af_serve_opts *o, af_error *err
     const af_decoder_opts dopts = {
         .context = o->context, .sequences = o->parallel, .round_activations = o->round_activations};
     AF_TRY(af_decoder_open(&d, s->model, &dopts, err));
+    const int64_t trained = af_spec_context(af_decode_spec(s->model));
+    if (trained > 0 && o->context > trained)
+        af_log_write(AF_LOG_WARN,
+                     "a context of %" PRId64 " tokens is more than the %" PRId64
+                     " the model is made for: what it writes after those is often wrong",
+                     o->context, trained);
     const af_decoder_counts counts = af_decoder_count(d);
     a->context = counts.context;
     a->parallel = counts.sequences;

@@ -392,9 +392,9 @@ def check_template(folder):
     check(s.stop()[0] == 0, "exit")
     with open(path, "w") as f:
         f.write("{% for")
-    for wanted in (path, "/nonexistent.jinja"):
+    for wanted in (path, "/nonexistent.jinja", "nonsense"):
         code, err = Server("--chat-template", wanted).stop()
-        check(code == 1 and wanted in err, "%s: %s" % (wanted, err))
+        check(code == 1 and wanted in err and "pull" not in err, "%s: %s" % (wanted, err))
 
 
 def check_reasoning(s, folder):
@@ -578,11 +578,20 @@ def check_slots():
     check(s.stop()[0] == 0, "one slot")
 
 
+def check_long_context():
+    for args, said in ((["--ctx-size", "256"], False), (["--ctx-size", "257"], True), ([], False)):
+        s = Server(*args)
+        s.post(TEXT, prompt="Hello", max_tokens=1)
+        code, err = s.stop()
+        check(code == 0 and ("a context of 257 tokens is more than the 256" in err) == said, "%s: %s" % (args, err))
+
+
 def check_usage_errors():
     s = Server("--host", "0.0.0.0")
     code, err = s.stop()
     check(code == 2 and "key" in err, "a host for others needs a key: %s %s" % (code, err))
     for args, words in ((["--adapter", "x"], "NAME=DIR"), (["--pooling", "max"], "--pooling"), (["--port", "70000"], "--port"),
+                        (["--cors-origins", "https://a,https://b/"], "--cors-origins"), (["--cors-origins", "localhost:3000"], "--cors-origins"),
                         (["--max-body", "x"], "--max-body"), (["--api-key", ""], "--api-key is empty"),
                         (["--api-key", " ,"], "--api-key is empty")):
         code, err = Server(*args).stop()
@@ -618,6 +627,7 @@ def main():
         check_special(folder)
     check_slots()
     check_drain()
+    check_long_context()
     check_usage_errors()
     finish()
 
