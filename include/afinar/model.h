@@ -180,6 +180,7 @@ typedef struct af_sample_opts {
     /* Subtracted from the logit of each new token so far: per occurrence, and once. 0 = off. */
     double frequency_penalty, presence_penalty;
     uint64_t seed;
+    int64_t repeat_last_n; /* so many tokens back count for the penalties; 0 = all */
 } af_sample_opts;
 
 /* The sampling options of the model's generation_config.json; greedy when it has none. */

@@ -17,7 +17,8 @@ af_status af_sample_check(const af_sample_opts *o, af_error *err)
                   {"top-k", (double)o->top_k, 0, 1e9},
                   {"repeat-penalty", o->repeat_penalty, 0, 1000},
                   {"frequency-penalty", o->frequency_penalty, -1000, 1000},
-                  {"presence-penalty", o->presence_penalty, -1000, 1000}};
+                  {"presence-penalty", o->presence_penalty, -1000, 1000},
+                  {"repeat-last-n", (double)o->repeat_last_n, 0, 1e18}};
     for (size_t i = 0; i < AF_LEN(checks); i++)
         if (!(checks[i].value >= checks[i].min) || checks[i].value > checks[i].max)
             return af_fail(err, AF_EUSAGE, "%s is %g, not from %g to %g", checks[i].name,
@@ -64,6 +65,10 @@ static void penalise(const af_sample_opts *o, float *logits, int64_t V, af_seen_
                      af_token_candidate *scratch)
 {
     const double p = o->repeat_penalty;
+    const int64_t last = o->repeat_last_n > 0 ? AF_MIN(o->repeat_last_n, seen.count) : seen.count;
+    seen.ids += seen.count - last;
+    seen.count = last;
+    seen.made = AF_MIN(seen.made, last);
     const int32_t *count =
         is_repeat_penalty(o) ? count_tokens(seen.ids, seen.count, V, scratch) : NULL;
     for (int64_t i = 0; count && i < V; i++)

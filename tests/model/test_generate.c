@@ -422,6 +422,16 @@ static void test_sampling_draws_from_the_right_distribution(void **state)
     o.repeat_penalty = 2;
     penalised(pen, (double[]){1 - 2 * 0.5 - 0.25, 0.5, 0.5, 0, -1, -3});
     check_shares("all penalties", o, pen, 6);
+    /* of so many tokens back: the last three are 1, 0, 0 */
+    o.repeat_last_n = 1;
+    penalised(pen, (double[]){1 - 0.5 - 0.25, 1, 0.5, 0, -1, -3});
+    check_shares("one token back", o, pen, 6);
+    o.repeat_last_n = 2;
+    penalised(pen, (double[]){1 - 2 * 0.5 - 0.25, 1, 0.5, 0, -1, -3});
+    check_shares("two tokens back", o, pen, 6);
+    o.repeat_last_n = 9;
+    penalised(pen, (double[]){1 - 2 * 0.5 - 0.25, 0.5, 0.5, 0, -1, -3});
+    check_shares("more tokens than there are", o, pen, 6);
     const double one = 1; /* quotients beyond an f32 */
     check_shares("small temperature", (af_sample_opts){.temperature = 1e-38}, &one, 1);
     check_shares("smaller temperature", (af_sample_opts){.temperature = 1e-300}, &one, 1);

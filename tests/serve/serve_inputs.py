@@ -91,6 +91,33 @@ def check_documents(s):
         refused(s, path, "truncate_prompt_tokens", truncate_prompt_tokens=3, **body)
 
 
+def check_last_tokens(s):
+    """repeat_last_n: how many tokens back a penalty looks. Without a word all, and 64 where llama-server's and Ollama's words are used."""
+    def ids(path=TEXT, **body):
+        r = s.post(path, temperature=0, max_tokens=8, return_token_ids=True, return_tokens=True, **body)[1]
+        return r["tokens"] if path == "/completion" else r["choices"][0]["token_ids"]
+
+    two = dict(prompt="Hello", logit_bias={"65": 100, "66": 100}, presence_penalty=2)
+    plain = ids(**dict(two, presence_penalty=0))
+    check(len(set(plain)) == 1 and ids(repeat_last_n=0, **two) == plain, "no token counts")
+    one = ids(repeat_last_n=1, **two)
+    check(set(one) == {65, 66} and all(a != b for a, b in zip(one, one[1:])), "the last one: %s" % one)
+    check(ids(repeat_last_n=-1, **two) == ids(**two) != plain, "all of them")
+    far = dict(prompt=[65] + [70] * 99, repeat_penalty=2)
+    for path, bias, usual in ((TEXT, {"65": 100, "66": 80}, 66), ("/completion", [[65, 100], [66, 80]], 65)):
+        first = [ids(path, logit_bias=bias, **far, **last)[0] for last in ({}, {"repeat_last_n": 64}, {"repeat_last_n": 99}, {"repeat_last_n": 100},
+                                                                            {"repeat_last_n": -1})]
+        check(first == [usual, 65, 65, 66, 66], "%s: a token that is 100 back: %s" % (path, first))
+    text = "The quick brown fox jumps over the lazy dog, and what is it to you? abcdefghijklmnopqrstuvwxyz. " + "a cat " * 35
+    long = dict(prompt=text, temperature=0, max_tokens=30, repeat_penalty=2)
+    want = [s.post(TEXT, repeat_last_n=n, **long)[1]["choices"][0]["text"] for n in (64, -1)]
+    got = [s.post("/api/generate", prompt=text, raw=True, stream=False, options=dict(temperature=0, num_predict=30, repeat_penalty=2, **last))[1]["response"]
+           for last in ({}, {"repeat_last_n": -1})]
+    check(got == want and want[0] != want[1], "Ollama: %s, not %s" % (got, want))
+    for value in (-2, "a", 1.5):
+        refused(s, TEXT, "repeat_last_n", prompt="a", repeat_last_n=value)
+
+
 def check_responses(s):
     for field, value, own in (("max_tokens", 3, "max_output_tokens"), ("max_completion_tokens", 3, "max_output_tokens"),
                               ("response_format", {"type": "json_object"}, "text.format"), ("messages", HI, "input")):
@@ -103,7 +130,7 @@ def check_responses(s):
 
 def main():
     s = Server("--alias", "base")
-    for part in (check_tokens, check_documents, check_responses):
+    for part in (check_tokens, check_documents, check_last_tokens, check_responses):
         try:
             part(s)
         except Exception as e:

@@ -99,6 +99,8 @@ static af_status read_completion(af_generation *g, const json_t *body, json_t **
     AF_TRY(af_value_bool(body, "return_tokens", &tokens, err));
     AF_TRY(af_value_type(body, "response_fields", JSON_ARRAY, &picked, err));
     set_sampling(body, *out);
+    if (!af_value(body, "repeat_last_n"))
+        json_object_set_new(*out, "repeat_last_n", json_integer(AF_LLAMA_LAST_N));
     if (af_value(body, "n_predict") || !af_value(body, "max_tokens"))
         json_object_set_new(*out, "max_tokens", json_integer(limit < 0 ? -1 : limit));
     if (seed == -1 || seed == UINT32_MAX) /* a random one */

@@ -29,7 +29,7 @@ static af_status read_sampling(af_generation *g, const json_t *body, af_error *e
 {
     af_status st = AF_OK;
     af_sample_opts *s = &g->sample;
-    int64_t seed = 0;
+    int64_t seed = 0, last = -1;
     *s = (af_sample_opts){.temperature = 1, .top_p = 1, .repeat_penalty = 1};
     AF_TRY(af_value_number(body, "temperature", 0, 2, &s->temperature, err));
     AF_TRY(af_value_number(body, "top_p", 0, 1, &s->top_p, err));
@@ -40,6 +40,10 @@ static af_status read_sampling(af_generation *g, const json_t *body, af_error *e
     AF_TRY(af_value_number(body, "repeat_penalty", 0, 1000, &s->repeat_penalty, err));
     AF_TRY(af_value_number(body, "frequency_penalty", -2, 2, &s->frequency_penalty, err));
     AF_TRY(af_value_number(body, "presence_penalty", -2, 2, &s->presence_penalty, err));
+    AF_TRY(af_value_int(body, "repeat_last_n", -1, INT32_MAX, &last, err)); /* llama-server */
+    if (last == 0)                                                          /* no token counts */
+        s->frequency_penalty = s->presence_penalty = s->repeat_penalty = 0;
+    s->repeat_last_n = AF_MAX(last, 0);
     AF_TRY(af_value_int(body, "seed", INT64_MIN, INT64_MAX, &seed, err));
     s->top_k = AF_MAX(s->top_k, 0);
     s->top_p = s->top_p == 0 ? DBL_MIN : s->top_p; /* 0 is off in the library */
@@ -307,6 +311,7 @@ void af_copy_fields(const json_t *body, json_t *chat)
                                        "min_p",
                                        "repeat_penalty",
                                        "repetition_penalty",
+                                       "repeat_last_n",
                                        "frequency_penalty",
                                        "presence_penalty",
                                        "seed",

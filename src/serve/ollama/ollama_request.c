@@ -29,6 +29,7 @@ static af_status read_options(const json_t *body, json_t *out, af_error *err)
                                        "min_p",
                                        "stop",
                                        "repeat_penalty",
+                                       "repeat_last_n",
                                        "presence_penalty",
                                        "frequency_penalty"};
     af_status st = AF_OK;
@@ -41,6 +42,7 @@ static af_status read_options(const json_t *body, json_t *out, af_error *err)
     json_object_set_new(out, "temperature", json_real(0.8));
     json_object_set_new(out, "top_k", json_integer(40));
     json_object_set_new(out, "top_p", json_real(0.9));
+    json_object_set_new(out, "repeat_last_n", json_integer(AF_LLAMA_LAST_N));
     for (size_t i = 0; i < AF_LEN(same); i++)
         if (af_value(options, same[i]))
             json_object_set(out, same[i], af_value(options, same[i]));
