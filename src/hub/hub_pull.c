@@ -111,6 +111,15 @@ done:
 
 /* ---- the pull ---- */
 
+/* What only git reads: huggingface_hub takes a snapshot without it for half of one, and does not
+ * use it offline. Plain folders and choices of the user's own are what was asked for. */
+static void add_attributes(af_hub_tree *t, const af_pull_opts *o)
+{
+    for (int i = 0; i < t->count && !o->output && !o->includes && !o->excludes; i++)
+        if (strcmp(t->file[i].path, ".gitattributes") == 0)
+            t->file[i].needed = true;
+}
+
 af_status af_hub_pull_with(af_hub_client *c, char **folder, const af_hub_repo *r,
                            const af_pull_opts *o, af_error *err)
 {
@@ -133,6 +142,7 @@ af_status af_hub_pull_with(af_hub_client *c, char **folder, const af_hub_repo *r
     AF_TRY(af_hub_ask_commit(commit, c, r, err));
     AF_TRY(find_tree(&t, &s, err));
     AF_TRY(af_hub_tree_choose(&t, &choice, r->name, err));
+    add_attributes(&t, o);
     if (!o->output)
         AF_TRY(write_tag(cache, err));
     AF_TRY(af_hub_fetch_files(&s, &t, &m, err));

@@ -132,13 +132,33 @@ def choice(c):
     c.run("pull", "org/gguf", "--gguf", "Q4_K_M")
     c.run("inspect", "org/gguf", rc=1, says="'org/gguf' has several GGUF files; name one")
     c.run("pull", "org/data", rc=1, says="there is no model 'org/data'")
-    c.same(c.run("pull", "org/data", "--dataset"), {"README.md": b"# d\n", "data/train-0.parquet": b"PAR1"})
+    c.same(c.run("pull", "org/data", "--dataset"), {"README.md": b"# d\n", "data/train-0.parquet": b"PAR1", ".gitattributes": b"x"})
     plain = c.home / "plain"
     assert c.pull("-o", str(plain)) == str(plain)
     assert (plain / "model.safetensors").read_bytes() == BIG and not (plain / "model.safetensors").is_symlink()
     (plain / "config.json").write_bytes(b"mine")
     c.pull("-o", str(plain), rc=1, says="config.json' is there already and has another content")
     assert (plain / "config.json").read_bytes() == b"mine"
+
+
+def attributes(c):
+    """.gitattributes: with it, huggingface_hub takes the snapshot for a whole one; here nothing needs it."""
+    files = {"config.json": b"{}", "model.safetensors": b"w"}
+    both = {**files, ".gitattributes": b"* text\n", "deep/.gitattributes": b"x"}
+    for name in ("models/org/g", "datasets/org/g"):
+        c.hub.repos[name] = {}
+        c.hub.commit(name, "main", {p: File(p, d) for p, d in both.items()})
+    whole = {**files, ".gitattributes": b"* text\n"}
+    out = c.run("pull", "org/g")
+    c.same(out, whole)
+    c.same(c.run("pull", "org/g", "--dataset"), whole)
+    for words in (["--include", "*.json"], ["--exclude", "model*"]):
+        c.run("pull", "org/g", *words, HF_HUB_CACHE=str(c.home / words[0]))
+        assert not list((c.home / words[0]).rglob(".gitattributes")), words
+    c.run("pull", "org/g", "-o", str(c.home / "plain"))
+    assert not list((c.home / "plain").rglob(".gitattributes"))
+    (Path(out) / ".gitattributes").unlink()
+    assert c.run("pull", "org/g", "--offline") == out
 
 
 def careful(c):
@@ -456,6 +476,7 @@ CASES = {
     "layout": (layout, {"page": 3}),
     "choice": (choice, {"repos": SOME}),
     "refusals": (refusals, {"repos": SOME, "gated": ["models/org/gated"], "private": ["models/org/secret"], "moved": {"models/old/name": "org/m"}}),
+    "attributes": (attributes, {}),
     "careful": (careful, {}),
     "push_careful": (push_careful, {}),
     "model": (model_words, {}),

@@ -78,6 +78,10 @@ def main():
             path = TMP / "root" / kind / repo / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data + (b"dev" if "@" in repo and name == "config.json" else b""))
+    for name in (".gitattributes", "config.json", "model.safetensors"):
+        path = TMP / "root/models/org/u" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(name.encode())
     s = Server()
     everything = ("--include", "*")
     real = [python("print(h.snapshot_download('org/m'))", "real", s), python("print(h.snapshot_download('org/m', revision='dev'))", "real", s),
@@ -86,6 +90,7 @@ def main():
     check("the same folders: " + ours[0].rsplit("/hub/")[-1], [r.replace("/real/", "/ours/") for r in real] == ours)
     check("the same cache, byte for byte", tree(TMP / "real/hub") == tree(TMP / "ours/hub"))
 
+    check("the client uses a usual pull offline", pull("usual", s, "org/u") == python("print(h.snapshot_download('org/u'))", "usual", s, HF_HUB_OFFLINE="1"))
     before = len(s.rows())
     check("the client uses ours offline", python("print(h.snapshot_download('org/m'))", "ours", s, HF_HUB_OFFLINE="1") == ours[0])
     check("afinar uses the client's offline", pull("real", s, "org/m@dev", "--offline", *everything) == real[1])
