@@ -120,6 +120,7 @@ def check_chat(s):
     check([t for e in ev[:-1] for t in (e["choices"][0]["logprobs"] or {"content": []})["content"]] == lp, "stream: logprobs")
     check(s.post(CHAT, messages=HI, max_completion_tokens=2, max_tokens=9)[1]["usage"]["completion_tokens"] == 2,
           "max_completion_tokens")
+    check(s.post(CHAT, messages=HI, n_predict=3, max_tokens=9)[1]["usage"]["completion_tokens"] == 3, "n_predict")
     whole = s.post(CHAT, messages=HI, ignore_eos=True, temperature=0)[1]
     check(whole["usage"]["total_tokens"] == 256, "chat: the rest of the context")
 

@@ -103,6 +103,7 @@ static af_status read_completion(af_generation *g, const json_t *body, json_t **
         json_object_set_new(*out, "repeat_last_n", json_integer(AF_LLAMA_LAST_N));
     if (af_value(body, "n_predict") || !af_value(body, "max_tokens"))
         json_object_set_new(*out, "max_tokens", json_integer(limit < 0 ? -1 : limit));
+    json_object_del(*out, "n_predict");
     if (seed == -1 || seed == UINT32_MAX) /* a random one */
         json_object_del(*out, "seed");
     if (json_is_string(af_value(body, "grammar")) && !json_string_length(af_value(body, "grammar")))

@@ -291,6 +291,7 @@ af_status af_generation_fields(af_generation *g, const json_t *body, af_api_faul
     g->max_tokens = g->chat ? INT32_MAX / 2 : 16;
     AF_TRY(read_limit(g, body, "max_tokens", g->chat ? 1 : 0, err));
     AF_TRY(read_limit(g, body, "max_completion_tokens", 1, err));
+    AF_TRY(read_limit(g, body, "n_predict", 1, err)); /* llama-server's, which also goes first */
     AF_TRY(af_value_int(body, "min_tokens", 0, INT32_MAX / 2, &g->min_tokens, err));
     if (g->min_tokens > g->max_tokens)
         AF_TRY(af_fail_subject(err, AF_EUSAGE, "min_tokens",
