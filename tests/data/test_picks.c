@@ -311,6 +311,43 @@ static void test_records_that_differ_in_labels(void **state)
     case_close(&c);
 }
 
+/* So are the same tokens with another label, margin or class. */
+static void test_records_that_differ_in_more(void **state)
+{
+    static const struct {
+        const char *keys, *record, *value[3];
+    } cases[] = {
+        {"rl: kto\n",
+         "{\"prompt\": \"a\", \"completion\": \" b\", \"label\": %s}\n",
+         {"true", "false", "true"}},
+        {"rl: reward\n",
+         "{\"prompt\": \"a\", \"chosen\": \" b\", \"rejected\": \" c\", \"margin\": %s}\n",
+         {"1", "2.5", "1"}},
+        {"task_type: SEQ_CLS\n", "{\"text\": \"a b\", \"label\": %s}\n", {"0", "1", "0"}},
+    };
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        data_case c;
+        char more[600];
+        af_buf b = {0};
+        case_open(&c);
+        for (int k = 0; k < 3; k++) {
+            const char *part = strstr(cases[i].record, "%s");
+            af_buf_add(&b, cases[i].record, (uint64_t)(part - cases[i].record));
+            af_buf_printf(&b, "%s%s", cases[i].value[k], part + 2);
+        }
+        case_write(&c, "d.jsonl", b.data, b.len);
+        snprintf(more, sizeof more,
+                 "%sdataset_exact_deduplication: true\ndatasets: [{path: %s/d.jsonl}]\n",
+                 cases[i].keys, c.dir);
+        case_run(&c, model, more);
+        CHECK_OK(case_check(&c), c.err);
+        CHECK_MSG(c.report.records == 2, "%s: %d records", cases[i].keys, (int)c.report.records);
+        af_buf_clear(&b);
+        case_close(&c);
+    }
+}
+
 /* `data check` says how many records the settings leave out. */
 static void test_left_out_records_are_counted(void **state)
 {
@@ -345,6 +382,7 @@ int main(void)
         cmocka_unit_test(test_shards),
         cmocka_unit_test(test_short_and_repeated_records),
         cmocka_unit_test(test_records_that_differ_in_labels),
+        cmocka_unit_test(test_records_that_differ_in_more),
         cmocka_unit_test(test_long_completions_are_cut_into_rows),
         cmocka_unit_test(test_left_out_records_are_counted),
     };

@@ -539,32 +539,6 @@ done:
     return st;
 }
 
-static af_status token_row(af_renderer *s, af_row *out, const af_conversation *t, af_error *err)
-{
-    const size_t n = json_array_size(t->ids);
-    af_status st = grow(out, (int64_t)n, err);
-    if (st != AF_OK)
-        return st;
-    for (size_t i = 0; i < n; i++) {
-        const json_t *id = json_array_get(t->ids, i);
-        const json_t *label = t->labels ? json_array_get(t->labels, i) : id;
-        const json_int_t v = json_integer_value(id), l = json_integer_value(label);
-        if (!json_is_integer(id) || v < 0 || v >= AF_TOKENIZER_ID_MAX)
-            return af_fail(err, AF_EFORMAT, "input_ids[%zu] is not a token id", i);
-        if (!json_is_integer(label) || (l != -100 && l != v))
-            return af_fail(err, AF_EFORMAT,
-                           "labels[%zu] is neither -100 nor input_ids[%zu], which is %lld", i, i,
-                           (long long)v);
-        out->ids[i] = (int32_t)v;
-        out->labels[i] = (int32_t)l;
-    }
-    out->count = (int64_t)n;
-    if (!s->tokenizer || !s->want_text)
-        return AF_OK;
-    return af_tokenizer_decode(s->tokenizer, &out->text, &out->len, out->ids, out->count, false,
-                               err);
-}
-
 af_status af_renderer_row(af_renderer *s, af_row *out, const af_conversation *t,
                           const af_data_source *source, bool split, af_error *err)
 {
@@ -585,7 +559,7 @@ af_status af_renderer_row(af_renderer *s, af_row *out, const af_conversation *t,
         st = segment_row(s, &r, t, source, err);
         break;
     case AF_CONVERSATION_TOKENS:
-        st = token_row(s, &r, t, err);
+        st = af_ids_row(s, &r, t, err);
         break;
     }
     if (st != AF_OK)

@@ -120,6 +120,9 @@ AF_CHECKED af_status af_renderer_need_template(const af_renderer *s, af_error *e
 AF_CHECKED af_status af_chat_row(af_renderer *s, af_row *out, const af_conversation *t,
                                  const af_data_source *source, bool split, af_error *err);
 
+/* ids_row.c */
+AF_CHECKED af_status af_ids_row(af_renderer *s, af_row *out, const af_conversation *t,
+                                af_error *err);
 /* turn_row.c */
 AF_CHECKED af_status af_turn_row(af_renderer *s, af_row *out, const af_conversation *t,
                                  const af_data_source *source, af_error *err);

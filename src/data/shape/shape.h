@@ -29,6 +29,7 @@ typedef struct af_conversation {
     uint64_t prompt_len, answer_len;
     const json_t *segments;     /* of the record */
     const json_t *ids, *labels; /* of the record */
+    const json_t *mask[2]; /* of the record, where it has no labels: lists of 0 and 1, or NULL */
 } af_conversation;
 
 typedef struct af_item {
@@ -50,6 +51,9 @@ typedef struct af_item {
 /* ms-swift: another last answer to a conversation, as a text or in a whole conversation. */
 #define AF_REJECTED_TEXT  "rejected_response"
 #define AF_REJECTED_TURNS "rejected_messages"
+/* TRL's masks of token ids without labels: 1 = with loss. */
+#define AF_ANSWER_MASK     "assistant_masks"
+#define AF_COMPLETION_MASK "completion_mask"
 /* TRL's field for further variables of the chat template. */
 #define AF_TEMPLATE_VARIABLES "chat_template_kwargs"
 

@@ -17,7 +17,8 @@ bool af_shape_reads(const void *source, const char *name)
     const char *const alpaca[] = {f->instruction, f->input, f->output, f->system, f->history, NULL};
     const char *const text[] = {f->text, NULL};
     const char *const segments[] = {f->segments, NULL};
-    const char *const tokens[] = {f->input_ids, f->labels, NULL};
+    const char *const tokens[] = {f->input_ids, f->labels, AF_ANSWER_MASK, AF_COMPLETION_MASK,
+                                  NULL};
     const char *const *known = s->shape == AF_SHAPE_MESSAGES || s->shape == AF_SHAPE_SHAREGPT
                                    ? turns
                                : s->shape == AF_SHAPE_ALPACA   ? alpaca

@@ -56,11 +56,38 @@ af_status af_plain_text_item(af_item *out, const af_data_source *s, const json_t
     return AF_OK;
 }
 
+/* TRL's mask of token ids, or NULL where the record has none. */
+static af_status mask_of(const json_t **out, const json_t *record, const char *name,
+                         const json_t *ids, const af_source_loc *p, af_error *err)
+{
+    const json_t *mask = json_object_get(record, name);
+    *out = NULL;
+    if (!mask || json_is_null(mask))
+        return AF_OK;
+    if (!json_is_array(mask))
+        return af_field_wrong_type(name, mask, "a list", p, err);
+    if (json_array_size(mask) != json_array_size(ids))
+        return af_source_loc_fail(p, err, "\"%s\" has %zu values for %zu input_ids", name,
+                                  json_array_size(mask), json_array_size(ids));
+    for (size_t i = 0; i < json_array_size(mask); i++) {
+        const json_t *bit = json_array_get(mask, i);
+        const bool known = json_is_boolean(bit) ||
+                           (json_is_integer(bit) && (uint64_t)json_integer_value(bit) <= 1);
+        if (!known)
+            return af_source_loc_fail(p, err, "%s[%zu] should be 0 or 1, got %s", name, i,
+                                      json_is_integer(bit) ? "another number" : af_type_words(bit));
+    }
+    *out = mask;
+    return AF_OK;
+}
+
 af_status af_tokens_item(af_item *out, const af_data_source *s, const json_t *record,
                          const af_source_loc *p, af_error *err)
 {
     const json_t *ids, *labels = json_object_get(record, s->field.labels);
-    const af_status st = af_field_need(&ids, s, record, s->field.input_ids, p, err);
+    const char *const names[2] = {AF_ANSWER_MASK, AF_COMPLETION_MASK};
+    const json_t *mask[2] = {NULL};
+    af_status st = af_field_need(&ids, s, record, s->field.input_ids, p, err);
     if (st != AF_OK)
         return st;
     if (!json_is_array(ids))
@@ -70,8 +97,11 @@ af_status af_tokens_item(af_item *out, const af_data_source *s, const json_t *re
     if (labels && json_array_size(labels) != json_array_size(ids))
         return af_source_loc_fail(p, err, "%zu labels for %zu input_ids", json_array_size(labels),
                                   json_array_size(ids));
-    out->conversation[0] =
-        (af_conversation){.kind = AF_CONVERSATION_TOKENS, .ids = ids, .labels = labels};
+    for (int i = 0; !labels && i < 2; i++)
+        AF_TRY(mask_of(&mask[i], record, names[i], ids, p, err));
+    out->conversation[0] = (af_conversation){
+        .kind = AF_CONVERSATION_TOKENS, .ids = ids, .labels = labels, .mask = {mask[0], mask[1]}};
     out->conversations = 1;
-    return AF_OK;
+done:
+    return st;
 }

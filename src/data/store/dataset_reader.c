@@ -151,7 +151,7 @@ static af_status emit_cut(af_record_reader *d, const af_example *whole)
 /* min_sample_len and dataset_exact_deduplication. */
 static af_status choose(af_record_reader *d, const af_row *r, bool *keep)
 {
-    const af_status st = af_row_filter_take(&d->filter, r, keep, d->err);
+    const af_status st = af_row_filter_take(&d->filter, r, NULL, 0, keep, d->err);
     d->warnings.counts.left_out += !*keep;
     return st;
 }

@@ -94,8 +94,10 @@ done:
     return st;
 }
 
-/* min_sample_len and dataset_exact_deduplication look at both rows. */
-static af_status filter(af_record_reader *d, const af_row *row, int rows, bool *keep)
+/* min_sample_len and dataset_exact_deduplication look at both rows; with `more`, which is the label
+ * of an answer, the margin of a pair or the classes of a text. */
+static af_status filter(af_record_reader *d, const af_row *row, int rows, const float *more,
+                        int values, bool *keep)
 {
     af_row joined = {0};
     af_status st = AF_OK;
@@ -103,7 +105,8 @@ static af_status filter(af_record_reader *d, const af_row *row, int rows, bool *
         const af_encoding e = {.ids = row[i].ids, .count = row[i].count};
         AF_TRY(af_row_append(&joined, &e, i == 0, d->err));
     }
-    AF_TRY(af_row_filter_take(&d->filter, &joined, keep, d->err));
+    AF_TRY(af_row_filter_take(&d->filter, &joined, more, (uint64_t)values * sizeof *more, keep,
+                              d->err));
     d->warnings.counts.left_out += !*keep;
 done:
     af_row_clear(&joined);
@@ -187,12 +190,13 @@ void af_pair_held_clear(af_record_reader *d)
 static af_status emit_one(af_record_reader *d, af_row *row, int64_t tokens, bool label)
 {
     const int64_t prompt[2] = {tokens};
+    const float more = label;
     bool keep = true;
     af_status st = AF_OK;
     if (d->mode != AF_READ_PREVIEW)
         AF_TRY(fits(d, row, prompt, 1, &keep));
     if (d->mode != AF_READ_PREVIEW && keep)
-        AF_TRY(filter(d, row, 1, &keep));
+        AF_TRY(filter(d, row, 1, &more, 1, &keep));
     if (keep)
         AF_TRY(emit(d, NULL, row, prompt, 1, label));
 done:
@@ -282,7 +286,7 @@ static af_status emit_text(af_record_reader *d, af_record_job *j)
         row->count = limit;
     }
     if (d->mode != AF_READ_PREVIEW && keep)
-        AF_TRY(filter(d, row, 1, &keep));
+        AF_TRY(filter(d, row, 1, j->item.target, j->item.targets, &keep));
     const af_pair_row pair = {
         .first = row->ids, .first_len = row->count, .second = bits, .second_len = j->item.targets};
     const af_example e = {.file = d->loc.file,
@@ -326,7 +330,7 @@ af_status af_pair_emit(af_record_reader *d, af_record_job *j)
     if (d->mode != AF_READ_PREVIEW)
         AF_TRY(fits(d, j->row, j->prompt.tokens, 2, &keep));
     if (d->mode != AF_READ_PREVIEW && keep)
-        AF_TRY(filter(d, j->row, 2, &keep));
+        AF_TRY(filter(d, j->row, 2, &item->margin, 1, &keep));
     if (keep)
         AF_TRY(emit(d, item, j->row, j->prompt.tokens, 2, false));
 done:

@@ -31,7 +31,8 @@ static af_status grow(af_row_filter *f, af_error *err)
     return AF_OK;
 }
 
-af_status af_row_filter_take(af_row_filter *f, const af_row *r, bool *keep, af_error *err)
+af_status af_row_filter_take(af_row_filter *f, const af_row *r, const void *more, uint64_t size,
+                             bool *keep, af_error *err)
 {
     af_sha256 h;
     char hex[65];
@@ -47,6 +48,8 @@ af_status af_row_filter_take(af_row_filter *f, const af_row *r, bool *keep, af_e
     af_sha256_init(&h);
     af_sha256_add(&h, r->ids, (uint64_t)r->count * sizeof *r->ids);
     af_sha256_add(&h, r->labels, (uint64_t)r->count * sizeof *r->labels);
+    if (size)
+        af_sha256_add(&h, more, size);
     af_sha256_hex(&h, hex);
     memcpy(digest, hex, sizeof digest); /* half of it is enough, and never all zero */
     const uint64_t at = slot_of(f, digest);

@@ -12,8 +12,9 @@ typedef struct af_row_filter {
     uint64_t room, count;
 } af_row_filter;
 
-/* *keep: whether the row is new and long enough. */
-AF_CHECKED af_status af_row_filter_take(af_row_filter *f, const af_row *r, bool *keep,
-                                        af_error *err);
+/* *keep: whether the row is new and long enough. Two rows are the same when `size` bytes of `more`,
+ * which is what they have besides tokens and labels, are the same, too. */
+AF_CHECKED af_status af_row_filter_take(af_row_filter *f, const af_row *r, const void *more,
+                                        uint64_t size, bool *keep, af_error *err);
 void af_row_filter_clear(af_row_filter *f);
 #endif
