@@ -479,10 +479,52 @@ static void test_long_rows(void **state)
     case_close(&t.c);
 }
 
+/* Columns of tables without lists have messages as JSON text; what has no roles is text. */
+static void test_messages_as_text(void **state)
+{
+#define TURN(role, text) "{\"\"role\"\": \"\"" role "\"\", \"\"content\"\": \"\"" text "\"\"}"
+#define ASKED            "\"[" TURN("user", "Q") "]\","
+    static const struct {
+        const char *rl, *csv;
+        bool chat;
+    } cases[] = {
+        {"rl: dpo\n",
+         "prompt,chosen,rejected\n" ASKED
+         "\"[" TURN("assistant", "A") "]\",\"[" TURN("assistant", "B") "]\"\n",
+         true},
+        {"rl: dpo\n",
+         "chosen,rejected\n\"[" TURN("user", "Q") "," TURN("assistant", "A") "]\",\"[" TURN(
+             "user", "Q") "," TURN("assistant", "B") "]\"\n",
+         true},
+        {"rl: kto\n", "prompt,completion,label\n" ASKED "\"[" TURN("assistant", "A") "]\",True\n",
+         true},
+        {"", "prompt,completion\n" ASKED "\"[" TURN("assistant", "A") "]\"\n", true},
+        {"rl: dpo\n", "prompt,chosen,rejected\nQ,\"[{\"\"name\"\": \"\"f\"\"}]\",[1]\n", false},
+    };
+#undef TURN
+#undef ASKED
+    char model[1024], more[1400];
+    data_case c;
+    (void)state;
+    snprintf(model, sizeof model, "%s/models/qwen2", golden_dir());
+    case_open(&c);
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        case_write(&c, "d.csv", cases[i].csv, strlen(cases[i].csv));
+        snprintf(more, sizeof more, "%sdatasets: [{path: %s/d.csv}]\n", cases[i].rl, c.dir);
+        case_run(&c, model, more);
+        CHECK_OK(case_preview(&c), c.err);
+        const json_t *row = json_array_get(c.rows, 0), *good = json_object_get(row, "chosen");
+        const char *text = text_at(good ? good : row, "text"),
+                   *want = "user\nQ<|im_end|>\n<|im_start|>assistant\nA<|im_end|>";
+        CHECK_MSG((strstr(text, want) != NULL) == cases[i].chat, "case %zu: %s", i, text);
+    }
+    case_close(&c);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_formats),
-                                       cmocka_unit_test(test_prompt_limit),
-                                       cmocka_unit_test(test_long_rows)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_formats), cmocka_unit_test(test_prompt_limit),
+        cmocka_unit_test(test_long_rows), cmocka_unit_test(test_messages_as_text)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

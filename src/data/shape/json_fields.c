@@ -110,6 +110,25 @@ static json_t *turns_of_lists(const af_data_source *s, const json_t *v)
     return out;
 }
 
+/* JSON text of a field that may also be plain text: turns, each with its role, or NULL. */
+static json_t *turns_of_text(const af_data_source *s, const json_t *v)
+{
+    json_t *list = af_json_text_list(v);
+    bool turns = json_array_size(list) > 0;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *m = json_array_get(list, i);
+        turns = turns &&
+                ((json_is_string(json_object_get(m, s->field.role)) &&
+                  (json_object_get(m, s->field.content) || json_object_get(m, "tool_calls"))) ||
+                 (json_is_string(json_object_get(m, s->field.from)) &&
+                  json_object_get(m, s->field.value)));
+    }
+    if (turns)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
 /* Lists of turns as JSON text, or apart. */
 static bool open_turns(const af_data_source *s, json_t *record)
 {
@@ -119,7 +138,7 @@ static bool open_turns(const af_data_source *s, json_t *record)
     bool ok = true;
     for (size_t i = 0; i < AF_LEN(fields); i++) {
         const json_t *v = json_object_get(record, fields[i]);
-        json_t *list = i < 2 ? af_json_text_list(v) : NULL; /* others may be text */
+        json_t *list = i < 2 ? af_json_text_list(v) : turns_of_text(s, v);
         list = json_is_object(v) ? turns_of_lists(s, v) : list;
         ok = ok && (!list || !json_object_set_new(record, fields[i], list));
     }
