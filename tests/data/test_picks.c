@@ -290,6 +290,33 @@ static void test_short_and_repeated_records(void **state)
     case_close(&c);
 }
 
+/* Next to files of other names, one whose name ends with a split is not trained. */
+static void test_names_that_end_with_a_split(void **state)
+{
+    static const char *const held_out[] = {"all_test.jsonl", "all.validation.jsonl",
+                                           "my-val.jsonl"};
+    static const char *const trained[] = {"contest.jsonl", "all_tests.jsonl", "revival.jsonl"};
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(held_out) + AF_LEN(trained); i++) {
+        const bool out = i < AF_LEN(held_out);
+        data_case c;
+        char name[100], more[400];
+        af_error err;
+        case_open(&c);
+        CHECK_OK(af_dir_make(case_path(&c, "D"), &err), err);
+        write_numbers(&c, "D/all.jsonl", 0, 2);
+        snprintf(name, sizeof name, "D/%s", out ? held_out[i] : trained[i - AF_LEN(held_out)]);
+        write_numbers(&c, name, 5, 7);
+        snprintf(more, sizeof more, "datasets: [{path: %s/D, type: text}]\n", c.dir);
+        case_run(&c, model, more);
+        CHECK_OK(case_preview(&c), c.err);
+        const char *shown = records_shown(&c);
+        CHECK_MSG((strchr(shown, '5') == NULL) == out, "%s: %s", name, shown);
+        assert_int_equal(strstr(c.log.data, "1 of 2 files belong to splits") != NULL, out);
+        case_close(&c);
+    }
+}
+
 /* The same tokens with other labels are another record. */
 static void test_records_that_differ_in_labels(void **state)
 {
@@ -378,6 +405,7 @@ int main(void)
         cmocka_unit_test(test_parts_of_a_split),
         cmocka_unit_test(test_fractions_of_a_mixture),
         cmocka_unit_test(test_files_by_pattern_and_name),
+        cmocka_unit_test(test_names_that_end_with_a_split),
         cmocka_unit_test(test_records_by_chance),
         cmocka_unit_test(test_shards),
         cmocka_unit_test(test_short_and_repeated_records),

@@ -23,6 +23,16 @@ static bool in_split(const char *name, const char *split)
     return !split || (strncmp(name, split, n) == 0 && strchr(".-_", name[n]) && name[n]);
 }
 
+/* "all_test.jsonl", "all.test.jsonl.gz": is the split the last word before an ending? */
+static bool ends_in_split(const char *name, const char *split)
+{
+    const size_t n = strlen(split);
+    for (const char *p = strstr(name, split); p; p = strstr(p + 1, split))
+        if (p > name && strchr(".-_", p[-1]) && p[n] == '.')
+            return true;
+    return false;
+}
+
 /* Files next to the data of a published dataset that are not data. */
 static bool is_about(const char *name)
 {
@@ -55,7 +65,7 @@ static bool is_held_out(const char *name)
     static const char *const splits[] = {"test", "testing", "eval",  "evaluation",
                                          "dev",  "val",     "valid", "validation"};
     for (size_t i = 0; i < AF_LEN(splits); i++)
-        if (in_split(name, splits[i]))
+        if (in_split(name, splits[i]) || ends_in_split(name, splits[i]))
             return true;
     return false;
 }
