@@ -521,10 +521,60 @@ static void test_messages_as_text(void **state)
     case_close(&c);
 }
 
+/* What the chat template leaves out is said, as of conversations without `rl`. */
+static void test_what_the_template_leaves_out(void **state)
+{
+#define ASKED(role)                                                                                \
+    "{\"prompt\": [{\"role\": \"" role                                                             \
+    "\", \"content\": \"Only in rhyme\"}, {\"role\": \"user\", \"content\": \"Q\"}], "
+#define ANSWER(more) "[{\"role\": \"assistant\", \"content\": \"A\"" more "}]"
+    static const struct {
+        const char *rl, *record, *says;
+    } cases[] = {
+        {"dpo", ASKED("system") "\"chosen\": " ANSWER("") ", \"rejected\": " ANSWER("") "}", NULL},
+        {"dpo", ASKED("developer") "\"chosen\": " ANSWER("") ", \"rejected\": " ANSWER("") "}",
+         "message 1: the chat template leaves it out (role \"developer\""},
+        {"orpo", ASKED("developer") "\"chosen\": " ANSWER("") ", \"rejected\": " ANSWER("") "}",
+         "message 1: the chat template leaves it out (role \"developer\""},
+        {"dpo",
+         ASKED("system") "\"chosen\": " ANSWER("") ", \"rejected\": " ANSWER(
+             ", \"reasoning_content\": \"Hm\"") "}",
+         "message 1: the chat template leaves out its \"reasoning_content\""},
+        {"kto",
+         ASKED("system") "\"completion\": " ANSWER(
+             ", \"reasoning_content\": \"Hm\"") ", \"label\": true}",
+         "message 1: the chat template leaves out its \"reasoning_content\""},
+    };
+#undef ASKED
+#undef ANSWER
+    char model[1024], more[1800];
+    data_case c;
+    (void)state;
+    snprintf(model, sizeof model, "%s/models/qwen2", golden_dir());
+    case_open(&c);
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        case_write(&c, "d.jsonl", cases[i].record, strlen(cases[i].record));
+        snprintf(
+            more, sizeof more,
+            "rl: %s\nchat_template: \"{%% for m in messages if m.role != 'developer' "
+            "%%}<|im_start|>"
+            "{{ m.role }}:{{ m.content }}<|im_end|>{%% endfor %%}{%% if add_generation_prompt %%}"
+            "<|im_start|>assistant:{%% endif %%}\"\ndatasets: [{path: %s/d.jsonl}]\n",
+            cases[i].rl, c.dir);
+        case_run(&c, model, more);
+        CHECK_OK(case_preview(&c), c.err);
+        const char *said = strstr(c.log.data, "the chat template leaves");
+        CHECK_MSG(cases[i].says ? strstr(c.log.data, cases[i].says) != NULL : !said, "case %zu: %s",
+                  i, c.log.data);
+    }
+    case_close(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_formats), cmocka_unit_test(test_prompt_limit),
-        cmocka_unit_test(test_long_rows), cmocka_unit_test(test_messages_as_text)};
+        cmocka_unit_test(test_long_rows), cmocka_unit_test(test_messages_as_text),
+        cmocka_unit_test(test_what_the_template_leaves_out)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

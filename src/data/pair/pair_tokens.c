@@ -356,14 +356,17 @@ af_status af_pair_tokens(af_renderer *s, af_row row[2], af_pair_prompt_end *prom
         AF_TRY(turn_rows(&w, row, prompt->tokens));
         return limit_prompt(&w, row, prompt->tokens, 0); /* turns have cut it to sequence_len */
     }
+    const bool rendered = chat && (!source->form || source->form->kind == AF_FORM_AS_IS ||
+                                   source->form->kind == AF_FORM_MESSAGES);
     if (!chat)
         AF_TRY(text_rows(&w));
-    else if (source->form && source->form->kind != AF_FORM_AS_IS &&
-             source->form->kind != AF_FORM_MESSAGES)
-        AF_TRY(form_rows(&w, &prompt->split));
-    else
+    else if (rendered)
         AF_TRY(chat_rows(&w, &prompt->split));
+    else
+        AF_TRY(form_rows(&w, &prompt->split));
     AF_TRY(tokenise(&w, row, prompt));
+    for (int i = 0; rendered && i < item->conversations; i++)
+        AF_TRY(af_pair_notes(s, &row[i], &item->conversation[i], item->prompt_messages, err));
     AF_TRY(limit_prompt(&w, row, prompt->tokens, o->sequence_len));
     prompt->merged &= !prompt->split;
 done:

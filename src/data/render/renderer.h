@@ -123,6 +123,10 @@ AF_CHECKED af_status af_chat_row(af_renderer *s, af_row *out, const af_conversat
 /* ids_row.c */
 AF_CHECKED af_status af_ids_row(af_renderer *s, af_row *out, const af_conversation *t,
                                 af_error *err);
+/* pair_notes.c: `missing` and `unshown` of a rendered row, the first by its number in the answer,
+ * which begins with message `from`. */
+AF_CHECKED af_status af_pair_notes(af_renderer *s, af_row *row, const af_conversation *t,
+                                   size_t from, af_error *err);
 /* turn_row.c */
 AF_CHECKED af_status af_turn_row(af_renderer *s, af_row *out, const af_conversation *t,
                                  const af_data_source *source, af_error *err);

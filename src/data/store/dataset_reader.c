@@ -338,6 +338,8 @@ static af_status deliver(af_record_reader *d, af_record_job *j)
     for (int i = 0; i < j->item.conversations; i++)
         warn_of_ignored_tools(d, &j->item.conversation[i]);
     warn_of_answers(d, &j->row[0]);
+    if (d->pipeline->o->rl)
+        warn_of_answers(d, &j->row[1]);
     af_status st = AF_OK;
     for (int64_t i = 0; st == AF_OK && !d->ended && j->item.conversations && i < j->times; i++)
         st = d->pipeline->o->rl ? af_pair_emit(d, j) : emit_record(d, &j->item, j->row);
