@@ -71,6 +71,8 @@ static void test_records_and_their_lines(void **state)
         {AF_RECORDS_JSON, "[{\"a\":1}]x", "1:{\"a\":1} ! f:1: JSON syntax error: text after"},
         {AF_RECORDS_JSON, "[,]", "! f:1: JSON syntax error: ',' where a record begins"},
         {AF_RECORDS_JSON, "[{\"a\":\n\"\xff\"}]", "! f:2: invalid UTF-8"},
+        {AF_RECORDS_CSV, "a,b\r1,2\r", "! f:1: the header has a carriage return without a newline"},
+        {AF_RECORDS_CSV, "\"a\r\nx\",b\r\n1,2\r\n", "3:{\"a\\r\\nx\":\"1\",\"b\":\"2\"}"},
         {AF_RECORDS_CSV, "a,b\r\n1,\"x\r\ny\"\r\n\r\n 2 ,\"\"\"q\"\"\"\r\n",
          "2:{\"a\":\"1\",\"b\":\"x\\r\\ny\"} 5:{\"a\":\" 2 \",\"b\":\"\\\"q\\\"\"}"},
         {AF_RECORDS_CSV, "a\n\"\"\nx", "2:{\"a\":\"\"} 3:{\"a\":\"x\"}"},

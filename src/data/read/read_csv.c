@@ -148,12 +148,28 @@ done:
     return st;
 }
 
+/* A carriage return that no newline follows. */
+static bool has_lone_cr(const json_t *cell)
+{
+    const char *s = json_string_value(cell), *at = strchr(s, '\r');
+    while (at && at[1] == '\n')
+        at = strchr(at + 1, '\r');
+    return at != NULL;
+}
+
 static af_status read_header(af_records *r, af_error *err)
 {
     row w = {0};
     af_status st = read_row(r, &w, err);
     if (st != AF_OK || !w.cells)
         return st;
+    for (size_t i = 0; i < json_array_size(w.cells); i++)
+        if (has_lone_cr(json_array_get(w.cells, i))) {
+            json_decref(w.cells);
+            return af_records_fail(r, w.line, err,
+                                   "the header has a carriage return without a newline: let rows "
+                                   "end with LF or CRLF");
+        }
     for (size_t i = 0; i < json_array_size(w.cells); i++)
         for (size_t k = 0; k < i; k++)
             if (json_equal(json_array_get(w.cells, i), json_array_get(w.cells, k))) {
