@@ -1,7 +1,7 @@
 /* test_pref_loss.c - preference losses against TRL 1.16 in double: loss and gradients. */
 #include "test.h"
 
-#include "train/preference/pref_loss.h"
+#include "train/preference/pref_batch.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -349,6 +349,78 @@ static void test_discopop_stays_finite(void **state)
     assert_true(isfinite(dpo_at(&o, &p, 1)) && isfinite(p.chosen.grad));
 }
 
+/* Metrics of an evaluation are those of one batch of all its records, however it is divided. */
+static void test_pooled_metrics(void **state)
+{
+    enum { N = 7 };
+    static const af_rl kinds[] = {AF_RL_DPO, AF_RL_KTO, AF_RL_ORPO, AF_RL_SIMPO};
+    static const int blocks[] = {N, 2, 3};
+    af_pair_sums s[N] = {0};
+    af_pair_reference ref[N];
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        const int64_t a = 2 + i % 4, b = 1 + i % 3;
+        s[i] = (af_pair_sums){
+            .first = {-2.0 * i - 1, 0, 3.0 + i, 0.5 * i, i % 3, 0, a, a, 3},
+            .second = {-9.0 + i, 0, 2.0 + i, 0.25 * i, i % 2, 0, b, b, 3},
+            .prompt_nll = 4 + i,
+            .prompt_terms = 2,
+            .label = i % 3 == 0,
+        };
+        ref[i] = (af_pair_reference){-1.5 * i, 0, -4 + 0.5 * i, 0};
+    }
+    for (size_t k = 0; k < AF_LEN(kinds); k++) {
+        const af_pref_opts o = {.rl = kinds[k],
+                                .beta = 0.3,
+                                .types = 1,
+                                .type = {kinds[k] == AF_RL_KTO     ? AF_PREF_KTO
+                                         : kinds[k] == AF_RL_SIMPO ? AF_PREF_SIMPO
+                                                                   : AF_PREF_SIGMOID},
+                                .weight = {1},
+                                .ld_alpha = 1,
+                                .desirable_weight = 1,
+                                .undesirable_weight = 1};
+        af_metric_list want = {0};
+        for (size_t w = 0; w < AF_LEN(blocks); w++) {
+            af_pref_metrics m = {.pooled = true};
+            af_pref_scratch scratch;
+            af_error err;
+            CHECK_OK(af_pref_scratch_init(&scratch, N, &err), err);
+            for (int i = 0; i < N; i += blocks[w])
+                (void)af_pref_batch_loss(&o, &scratch, s + i, ref + i, AF_MIN(blocks[w], N - i),
+                                         NULL, &m);
+            if (kinds[k] == AF_RL_KTO)
+                af_pref_metrics_pool_margins(&m);
+            const af_metric_list got = af_pref_metrics_list(&m);
+            want = w ? want : got;
+            assert_int_equal(got.count, want.count);
+            for (int i = 0; i < got.count; i++)
+                CHECK_MSG(fabs(got.value[i] - want.value[i]) < 1e-12 ||
+                              strcmp(got.name[i], "kl") == 0, /* of its block */
+                          "%s with blocks of %d: %g, not %g", got.name[i], blocks[w], got.value[i],
+                          want.value[i]);
+            af_pref_scratch_clear(&scratch);
+        }
+        assert_true(want.count >= 9);
+    }
+}
+
+/* Of scores: the largest and the smallest of all, in training of each batch. */
+static void test_extremes(void **state)
+{
+    static const double values[] = {1, -3, 2};
+    af_pref_metrics all = {.pooled = true}, each = {0};
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(values); i++) {
+        af_pref_metrics_add_extreme(&all, AF_METRIC_MAX_REWARD, values[i], true);
+        af_pref_metrics_add_extreme(&all, AF_METRIC_MIN_REWARD, values[i], false);
+        af_pref_metrics_add_extreme(&each, AF_METRIC_MAX_REWARD, values[i], true);
+    }
+    assert_true(af_pref_metrics_mean(&all, AF_METRIC_MAX_REWARD) == 2);
+    assert_true(af_pref_metrics_mean(&all, AF_METRIC_MIN_REWARD) == -3);
+    assert_true(af_pref_metrics_mean(&each, AF_METRIC_MAX_REWARD) == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -357,6 +429,8 @@ int main(void)
         cmocka_unit_test(test_gradients_are_those_of_the_losses),
         cmocka_unit_test(test_cdpo_is_two_sigmoids),
         cmocka_unit_test(test_discopop_stays_finite),
+        cmocka_unit_test(test_pooled_metrics),
+        cmocka_unit_test(test_extremes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -326,6 +326,33 @@ static void test_packing_changes_nothing(void **state)
     assert_true(difference("packed", "apart") < 2e-6);
 }
 
+/* The metrics of an evaluation do not depend on the micro-batches of training. */
+static void test_eval_metrics_are_of_all_records(void **state)
+{
+    static const char *const names[] = {"eval_rewards/accuracies", "eval_rewards/margins",
+                                        "eval_logps/chosen", "eval_accuracy"};
+    json_t *rows[2];
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        char out[600], more[100];
+        snprintf(out, sizeof out, "pooled-%d", i);
+        snprintf(more, sizeof more, "micro_batch_size: %d\nval_set_size: 5\neval_steps: 2\n",
+                 i ? 2 : 5);
+        run_in(out, "simpo", more, NULL, AF_OK);
+        snprintf(out, sizeof out, "%s/pooled-%d", dir, i);
+        rows[i] = read_metrics(out);
+    }
+    for (size_t k = 0; k < AF_LEN(names); k++) {
+        const json_t *a = json_object_get(json_array_get(rows[0], 0), names[k]),
+                     *b = json_object_get(json_array_get(rows[1], 0), names[k]);
+        assert_true(json_is_number(a) && json_is_number(b));
+        CHECK_MSG(fabs(json_number_value(a) - json_number_value(b)) < 1e-5, "%s: %.9g and %.9g",
+                  names[k], json_number_value(a), json_number_value(b));
+    }
+    json_decref(rows[0]);
+    json_decref(rows[1]);
+}
+
 /* KTO: answers that measure KL come from a block of records; one row a pass is then enough. */
 static void test_kl_blocks(void **state)
 {
@@ -488,6 +515,7 @@ int main(void)
         cmocka_unit_test(test_a_stopped_run_ends_with_the_same_bytes),
         cmocka_unit_test(test_accumulation_is_exact),
         cmocka_unit_test(test_packing_changes_nothing),
+        cmocka_unit_test(test_eval_metrics_are_of_all_records),
         cmocka_unit_test(test_kl_blocks),
         cmocka_unit_test(test_dropout_is_off),
         cmocka_unit_test(test_kept_references_are_the_same),

@@ -86,18 +86,20 @@ static double add_nll(const af_pref_opts *o, const af_pair_sums *s, int64_t n, d
     return sum / *rows;
 }
 
-static double mean_by_term(const af_pair_sums *s, int64_t n, bool first, bool second, size_t offset)
+static void add_by_term(af_pref_metrics *m, af_pref_metric which, const af_pair_sums *s, int64_t n,
+                        bool first, bool second, size_t offset)
 {
-    double sum = 0, terms = 0;
+    double sum = 0;
+    int64_t terms = 0;
     for (int64_t i = 0; i < n; i++)
         for (int k = 0; k < 2; k++) {
             const af_answer_sums *a = k ? &s[i].second : &s[i].first;
             if (!(k ? second : first))
                 continue;
             sum += *(const double *)((const char *)a + offset);
-            terms += (double)a->terms;
+            terms += a->terms;
         }
-    return terms > 0 ? sum / terms : 0;
+    af_pref_metrics_add_mean(m, which, terms > 0 ? sum / (double)terms : 0, terms);
 }
 
 static void add_pair_metrics(const af_pref_opts *o, const af_pref_pair *p, const af_pair_sums *s,
@@ -111,21 +113,19 @@ static void add_pair_metrics(const af_pref_opts *o, const af_pref_pair *p, const
         logp_c += p[i].chosen.logp / (double)n;
         logp_r += p[i].rejected.logp / (double)n;
     }
-    af_pref_metrics_add(m, AF_METRIC_CHOSEN, chosen);
-    af_pref_metrics_add(m, AF_METRIC_REJECTED, rejected);
-    af_pref_metrics_add(m, AF_METRIC_MARGINS, chosen - rejected);
-    af_pref_metrics_add(m, AF_METRIC_ACCURACIES, hits);
-    af_pref_metrics_add(m, AF_METRIC_LOGPS_CHOSEN, logp_c);
-    af_pref_metrics_add(m, AF_METRIC_LOGPS_REJECTED, logp_r);
+    af_pref_metrics_add_mean(m, AF_METRIC_CHOSEN, chosen, n);
+    af_pref_metrics_add_mean(m, AF_METRIC_REJECTED, rejected, n);
+    af_pref_metrics_add_mean(m, AF_METRIC_MARGINS, chosen - rejected, n);
+    af_pref_metrics_add_mean(m, AF_METRIC_ACCURACIES, hits, n);
+    af_pref_metrics_add_mean(m, AF_METRIC_LOGPS_CHOSEN, logp_c, n);
+    af_pref_metrics_add_mean(m, AF_METRIC_LOGPS_REJECTED, logp_r, n);
     const size_t logits = offsetof(af_answer_sums, logits);
-    af_pref_metrics_add(m, AF_METRIC_LOGITS_CHOSEN, mean_by_term(s, n, true, false, logits));
-    af_pref_metrics_add(m, AF_METRIC_LOGITS_REJECTED, mean_by_term(s, n, false, true, logits));
+    add_by_term(m, AF_METRIC_LOGITS_CHOSEN, s, n, true, false, logits);
+    add_by_term(m, AF_METRIC_LOGITS_REJECTED, s, n, false, true, logits);
     if (!af_pref_has_reference(o->rl))
         return;
-    af_pref_metrics_add(m, AF_METRIC_ENTROPY,
-                        mean_by_term(s, n, true, true, offsetof(af_answer_sums, entropy)));
-    af_pref_metrics_add(m, AF_METRIC_TOKEN_ACCURACY,
-                        mean_by_term(s, n, true, false, offsetof(af_answer_sums, hits)));
+    add_by_term(m, AF_METRIC_ENTROPY, s, n, true, true, offsetof(af_answer_sums, entropy));
+    add_by_term(m, AF_METRIC_TOKEN_ACCURACY, s, n, true, false, offsetof(af_answer_sums, hits));
     for (int64_t i = 0; i < n; i++)
         m->tokens +=
             s[i].first.prompt + s[i].first.tokens + s[i].second.prompt + s[i].second.tokens;
@@ -165,11 +165,11 @@ static double pair_loss(const af_pref_opts *o, af_pref_scratch *scratch, const a
     }
     add_pair_metrics(o, p, s, n, m);
     if (o->rl == AF_RL_ORPO) {
-        af_pref_metrics_add(m, AF_METRIC_LOG_ODDS_RATIO, r.log_odds_ratio);
-        af_pref_metrics_add(m, AF_METRIC_LOG_ODDS_CHOSEN, r.log_odds_chosen);
+        af_pref_metrics_add_mean(m, AF_METRIC_LOG_ODDS_RATIO, r.log_odds_ratio, n);
+        af_pref_metrics_add_mean(m, AF_METRIC_LOG_ODDS_CHOSEN, r.log_odds_chosen, n);
     }
     if (!af_pref_has_reference(o->rl))
-        af_pref_metrics_add(m, AF_METRIC_NLL, has_nll ? nll : 0);
+        af_pref_metrics_add_mean(m, AF_METRIC_NLL, has_nll ? nll : 0, (int64_t)rows);
     return r.loss;
 }
 
@@ -179,7 +179,8 @@ static double pair_loss(const af_pref_opts *o, af_pref_scratch *scratch, const a
 static bool add_class(const af_kto_row *r, const af_pair_sums *s, int64_t n, bool desirable,
                       af_pref_metrics *m, double *reward)
 {
-    double logp = 0, logits = 0, terms = 0, rows = 0;
+    double logp = 0, logits = 0;
+    int64_t terms = 0, rows = 0;
     *reward = 0;
     for (int64_t i = 0; i < n; i++) {
         if (r[i].desirable != desirable)
@@ -187,18 +188,18 @@ static bool add_class(const af_kto_row *r, const af_pair_sums *s, int64_t n, boo
         *reward += r[i].answer.reward;
         logp += r[i].answer.logp;
         logits += s[i].first.logits;
-        terms += (double)s[i].first.terms;
+        terms += s[i].first.terms;
         rows++;
     }
     if (rows == 0)
         return false;
-    *reward /= rows;
-    af_pref_metrics_add(m, desirable ? AF_METRIC_CHOSEN : AF_METRIC_REJECTED, *reward);
-    af_pref_metrics_add(m, desirable ? AF_METRIC_LOGPS_CHOSEN : AF_METRIC_LOGPS_REJECTED,
-                        logp / rows);
+    *reward /= (double)rows;
+    af_pref_metrics_add_mean(m, desirable ? AF_METRIC_CHOSEN : AF_METRIC_REJECTED, *reward, rows);
+    af_pref_metrics_add_mean(m, desirable ? AF_METRIC_LOGPS_CHOSEN : AF_METRIC_LOGPS_REJECTED,
+                             logp / (double)rows, rows);
     if (terms > 0)
-        af_pref_metrics_add(m, desirable ? AF_METRIC_LOGITS_CHOSEN : AF_METRIC_LOGITS_REJECTED,
-                            logits / terms);
+        af_pref_metrics_add_mean(m, desirable ? AF_METRIC_LOGITS_CHOSEN : AF_METRIC_LOGITS_REJECTED,
+                                 logits / (double)terms, terms);
     return true;
 }
 
@@ -206,9 +207,8 @@ static void add_kto_metrics(const af_kto_row *r, const af_pair_sums *s, int64_t 
                             af_pref_metrics *m)
 {
     double chosen, rejected;
-    af_pref_metrics_add(m, AF_METRIC_KL, kl);
-    af_pref_metrics_add(m, AF_METRIC_ENTROPY,
-                        mean_by_term(s, n, true, false, offsetof(af_answer_sums, entropy)));
+    af_pref_metrics_add_mean(m, AF_METRIC_KL, kl, n);
+    add_by_term(m, AF_METRIC_ENTROPY, s, n, true, false, offsetof(af_answer_sums, entropy));
     const bool good = add_class(r, s, n, true, m, &chosen),
                bad = add_class(r, s, n, false, m, &rejected);
     if (good && bad)

@@ -71,10 +71,37 @@ const char *af_pref_metric_name(af_pref_metric m)
     return name[m];
 }
 
+void af_pref_metrics_add_mean(af_pref_metrics *m, af_pref_metric which, double value, int64_t of)
+{
+    const int64_t weight = m->pooled ? of : 1;
+    m->sum[which] += (double)weight * value;
+    m->count[which] += weight;
+}
+
 void af_pref_metrics_add(af_pref_metrics *m, af_pref_metric which, double value)
 {
-    m->sum[which] += value;
-    m->count[which]++;
+    af_pref_metrics_add_mean(m, which, value, 1);
+}
+
+void af_pref_metrics_add_extreme(af_pref_metrics *m, af_pref_metric which, double value, bool most)
+{
+    const bool first = !m->count[which],
+               beats = most ? value > m->sum[which] : value < m->sum[which];
+    if (!m->pooled)
+        af_pref_metrics_add(m, which, value);
+    else if (first || beats)
+        m->sum[which] = value;
+    if (m->pooled)
+        m->count[which] = 1;
+}
+
+void af_pref_metrics_pool_margins(af_pref_metrics *m)
+{
+    const bool both = m->count[AF_METRIC_CHOSEN] && m->count[AF_METRIC_REJECTED];
+    m->count[AF_METRIC_MARGINS] = both;
+    m->sum[AF_METRIC_MARGINS] = both ? af_pref_metrics_mean(m, AF_METRIC_CHOSEN) -
+                                           af_pref_metrics_mean(m, AF_METRIC_REJECTED)
+                                     : 0;
 }
 
 double af_pref_metrics_mean(const af_pref_metrics *m, af_pref_metric which)
@@ -97,7 +124,10 @@ double af_pref_metrics_accuracy(const af_pref_metrics *m)
     return either(m, AF_METRIC_ACCURACIES, AF_METRIC_ACCURACY);
 }
 
-void af_pref_metrics_reset(af_pref_metrics *m) { *m = (af_pref_metrics){.tokens = m->tokens}; }
+void af_pref_metrics_reset(af_pref_metrics *m)
+{
+    *m = (af_pref_metrics){.tokens = m->tokens, .pooled = m->pooled};
+}
 
 void af_metric_list_add(af_metric_list *l, const char *name, double value)
 {

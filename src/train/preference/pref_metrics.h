@@ -1,5 +1,6 @@
-/* pref_metrics.h - what a preference run logs besides its loss, under TRL's names: means of the
- * values of its micro-batches since the last log line. */
+/* pref_metrics.h - what a preference run logs besides its loss, under TRL's names: in training
+ * means of the values of its micro-batches since the last log line, in an evaluation (`pooled`)
+ * means over all its records, whatever micro-batches they are in. */
 #ifndef AF_PREF_METRICS_H
 #define AF_PREF_METRICS_H
 
@@ -34,8 +35,10 @@ typedef enum af_pref_metric {
 
 typedef struct af_pref_metrics {
     double sum[AF_PREF_METRICS];
-    int64_t count[AF_PREF_METRICS]; /* micro-batches that had a value */
-    int64_t tokens;                 /* of all sequences since the run began; 0 = not counted */
+    int64_t
+        count[AF_PREF_METRICS]; /* micro-batches that had a value; pooled: what it is a mean of */
+    bool pooled;
+    int64_t tokens; /* of all sequences since the run began; 0 = not counted */
 } af_pref_metrics;
 
 /* Whether evaluations of such runs have it, next to loss and accuracy. */
@@ -43,6 +46,12 @@ bool af_pref_metric_of(af_pref_metric m, af_rl rl);
 /* "rewards/chosen" */
 const char *af_pref_metric_name(af_pref_metric m);
 void af_pref_metrics_add(af_pref_metrics *m, af_pref_metric which, double value);
+/* A value of a micro-batch that is the mean over `of` pairs, answers or tokens. */
+void af_pref_metrics_add_mean(af_pref_metrics *m, af_pref_metric which, double value, int64_t of);
+/* The largest (or the smallest) value in a micro-batch; pooled: of all. */
+void af_pref_metrics_add_extreme(af_pref_metrics *m, af_pref_metric which, double value, bool most);
+/* KTO: the difference of two such means. */
+void af_pref_metrics_pool_margins(af_pref_metrics *m);
 /* The mean, or NaN when no micro-batch had a value. */
 double af_pref_metrics_mean(const af_pref_metrics *m, af_pref_metric which);
 /* What a progress line shows, whichever of a run's metrics it is; NaN as above. */

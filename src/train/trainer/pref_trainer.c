@@ -373,6 +373,8 @@ static double eval_loss(af_trainer *t, int64_t n)
         sum += (double)block * af_pref_batch_loss(&p->opts, &p->scratch, p->eval_sums + at, p->refs,
                                                   block, NULL, &p->eval_metrics);
     }
+    if (t->run->rl == AF_RL_KTO)
+        af_pref_metrics_pool_margins(&p->eval_metrics);
     return sum / (double)n;
 }
 
@@ -383,7 +385,7 @@ af_status af_trainer_pref_evaluate(af_trainer *t, double *loss, double *accuracy
     int64_t i = 0, to = 0;
     af_status st = AF_OK;
     af_graph_set_training(t->step.graph, false);
-    p->eval_metrics = (af_pref_metrics){0};
+    p->eval_metrics = (af_pref_metrics){.pooled = true};
     af_ranks_even_part(&t->model, t->data.eval_items, &i, &to);
     for (; i < to && !af_trainer_stops(t); i++) {
         const af_batch *b;

@@ -93,11 +93,11 @@ static void add_reward_metrics(af_pref_metrics *m, const af_pref_pair *p, int64_
         least = AF_MIN(least, AF_MIN(c, r));
         most = AF_MAX(most, AF_MAX(c, r));
     }
-    af_pref_metrics_add(m, AF_METRIC_ACCURACY, right / (double)n);
-    af_pref_metrics_add(m, AF_METRIC_MARGIN, margin / (double)n);
-    af_pref_metrics_add(m, AF_METRIC_MAX_REWARD, most);
-    af_pref_metrics_add(m, AF_METRIC_MEAN_REWARD, sum / (double)(2 * n));
-    af_pref_metrics_add(m, AF_METRIC_MIN_REWARD, least);
+    af_pref_metrics_add_mean(m, AF_METRIC_ACCURACY, right / (double)n, n);
+    af_pref_metrics_add_mean(m, AF_METRIC_MARGIN, margin / (double)n, n);
+    af_pref_metrics_add_extreme(m, AF_METRIC_MAX_REWARD, most, true);
+    af_pref_metrics_add_mean(m, AF_METRIC_MEAN_REWARD, sum / (double)(2 * n), n);
+    af_pref_metrics_add_extreme(m, AF_METRIC_MIN_REWARD, least, false);
 }
 
 /* Loss of a batch of pairs; gradients times `share` go to the rows of the scores. */
@@ -236,7 +236,7 @@ af_status af_trainer_score_evaluate(af_trainer *t, double *loss, double *accurac
     double sum = 0;
     int64_t i = 0, to = 0;
     af_status st = AF_OK;
-    *m = (af_pref_metrics){0};
+    *m = (af_pref_metrics){.pooled = true};
     af_label_counts_reset(&t->scores.counts);
     af_graph_set_training(t->step.graph, false);
     af_ranks_even_part(&t->model, t->data.eval_items, &i, &to);
