@@ -373,6 +373,38 @@ static void test_prompts_of_torchtune_and_oumi(void **state)
     }
 }
 
+/* With train_on_inputs, prompts of messages carry loss, too, apart from what is flagged off. */
+static void test_loss_of_prompts_of_messages(void **state)
+{
+#define ASKED(more)                                                                                \
+    "{\"prompt\": [{\"role\": \"user\", \"content\": \"Q\"" more                                   \
+    "}], \"completion\": [{\"role\": \"assistant\", \"content\": \"A\"}]}\n"
+    static const struct {
+        const char *record, *keys;
+        size_t without; /* tokens without loss */
+    } cases[] = {
+        {ASKED(""), "train_on_inputs: true\n", 0},
+        {ASKED(", \"train\": false"), "train_on_inputs: true\n", 2},
+        {ASKED(""), "train_on_inputs: auto\n", 13},
+        {ASKED(""), "", 13},
+    };
+#undef ASKED
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        data_case c;
+        size_t without = 0;
+        case_open(&c);
+        case_write(&c, "d.jsonl", cases[i].record, strlen(cases[i].record));
+        case_dataset(&c, model_of(&c, "qwen2"), case_path(&c, "d.jsonl"), cases[i].keys);
+        CHECK_OK(case_preview(&c), c.err);
+        const json_t *labels = json_object_get(json_array_get(c.rows, 0), "labels");
+        for (size_t k = 0; k < json_array_size(labels); k++)
+            without += json_integer_value(json_array_get(labels, k)) == -100;
+        CHECK_MSG(without == cases[i].without, "case %zu: %zu tokens without loss", i, without);
+        case_close(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -383,6 +415,7 @@ int main(void)
         cmocka_unit_test(test_a_bos_that_is_token_0),
         cmocka_unit_test(test_ends_of_texts),
         cmocka_unit_test(test_prompts_of_torchtune_and_oumi),
+        cmocka_unit_test(test_loss_of_prompts_of_messages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -304,7 +304,7 @@ done:
 /* --- prompt and completion ----------------------------------------------------------------------
  */
 
-/* Two message lists as one conversation; loss only in the second. */
+/* Two message lists as one conversation; loss only in the second, unless prompts are trained, too. */
 static af_status join_messages(af_conversation *t, const af_data_source *s, const json_t *prompt,
                                const json_t *completion, const char *completion_field,
                                const json_t *record, const af_source_loc *p, af_error *err)
@@ -312,7 +312,7 @@ static af_status join_messages(af_conversation *t, const af_data_source *s, cons
     af_status st = AF_OK;
     AF_TRY(af_turns_take(t, s, prompt, s->field.prompt, false, p, err));
     const size_t n = json_array_size(t->messages);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n && !s->train_on_inputs; i++)
         t->train[i] = false;
     AF_TRY(af_turns_take(t, s, completion, completion_field, false, p, err));
     AF_TRY(af_template_fields_take(t, s, record, p, err));

@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CACHE_VERSION "afinar tokens 14"
+#define CACHE_VERSION "afinar tokens 15"
 #define GGUF_HEAD     ((uint64_t)64 << 20) /* bytes of a GGUF file that can hold its tokenizer */
 
 /* --- the key ------------------------------------------------------------------------------- */
