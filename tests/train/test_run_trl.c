@@ -189,6 +189,30 @@ static void test_template_file(void **state)
                                  "each other: give one");
 }
 
+/* Mixtures of the alignment handbook imply setup_chat_format; TRL's own ways to name data do not.
+ */
+static void test_chat_format(void **state)
+{
+    static const struct {
+        const char *data;
+        bool chat;
+    } cases[] = {{"dataset_mixer: {a: 1}", true},
+                 {"dataset_mixture: {datasets: [{id: a}]}", true},
+                 {"dataset_name: a", false},
+                 {"dataset_name: a\nsetup_chat_format: true", true},
+                 {"datasets: [{path: a}]", false}};
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char text[200];
+        af_run_config r = {0};
+        af_error err = {0};
+        snprintf(text, sizeof text, "model_name_or_path: m\nuse_peft: true\n%s\n", cases[i].data);
+        CHECK_OK(af_run_config_parse(&r, text, strlen(text), "run.yaml", NULL, 0, &err), err);
+        CHECK_MSG(r.setup_chat_format == cases[i].chat, "%s", cases[i].data);
+        af_run_config_clear(&r);
+    }
+}
+
 /* Splits of a mixer to train on and to evaluate on. */
 static void test_mixer(void **state)
 {
@@ -330,6 +354,7 @@ int main(void)
         cmocka_unit_test(test_mask_history_with_rl),
         cmocka_unit_test(test_strategy_without_data),
         cmocka_unit_test(test_template_file),
+        cmocka_unit_test(test_chat_format),
         cmocka_unit_test(test_mixer),
         cmocka_unit_test(test_truncation_mode),
         cmocka_unit_test(test_instead),

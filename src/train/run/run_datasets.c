@@ -375,8 +375,7 @@ af_status af_run_datasets(af_run_config *r, af_error *err)
     else if (set == 4)
         st = from_file(&b, r->train_dataset, AF_MAX(key_line(&b, ways[4]), 0));
     const int format = (int)(af_key_find("setup_chat_format") - af_keys);
-    if (st == AF_OK && set >= 0 && set <= (r->dialect == AF_DIALECT_TRL ? 2 : 1) &&
-        !r->key_line[format]) {
+    if (st == AF_OK && set >= 0 && set <= 1 && !r->key_line[format]) {
         r->setup_chat_format = true; /* the alignment handbook's rule */
         r->key_line[format] = key_line(&b, ways[set]);
     }
