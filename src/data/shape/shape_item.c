@@ -304,7 +304,7 @@ done:
 /* --- prompt and completion ----------------------------------------------------------------------
  */
 
-/* Two message lists as one conversation; loss only in the second, unless prompts are trained, too. */
+/* Two message lists as one conversation; loss only in the second, unless prompts have it, too. */
 static af_status join_messages(af_conversation *t, const af_data_source *s, const json_t *prompt,
                                const json_t *completion, const char *completion_field,
                                const json_t *record, const af_source_loc *p, af_error *err)
