@@ -445,9 +445,10 @@ uint64_t af_memory_copies(const af_step_graph *s) { return copies(s, &s->plan); 
 
 uint64_t af_plan_in_place(const af_plan_info *p) { return p->bound - p->returned; }
 
-/* Code and stacks that are touched after the start; pages of a checkpoint's files while they are
- * verified. The estimate is meant as a bound: it may be a little too large, not too small. */
-#define LATER_BYTES  (UINT64_C(6) << 20)
+/* Code and stacks that are touched after the start: as much as the program's code, of which the
+ * kernel maps more or less at a time; pages of a checkpoint's files while they are verified. The
+ * estimate is meant as a bound: it may be a little too large, not too small. */
+#define LATER_BYTES  (UINT64_C(8) << 20)
 #define VERIFY_BYTES (UINT64_C(1) << 20)
 
 void af_memory_count_program(af_step_graph *s)
