@@ -24,7 +24,7 @@ af_status af_push_ask(json_t **answer, const af_push *p, const char *url, const 
         *status = a.status;
     const bool exists = status && a.status == 409 && a.why.code == AF_OK;
     char said[260];
-    if (a.status == 403 && a.of_hub) { /* also when there is no space left for it */
+    if (a.status == 403 && a.of_hub) { /* also when its storage is full */
         af_ask_words(said, &a, p->client);
         AF_TRY(af_fail_subject(err, AF_EUSAGE, "token",
                                "the account of %s may not write to '%s'%s%s%s: %s/settings/tokens "
@@ -109,7 +109,7 @@ static af_status create_branch(const af_push *p, af_error *err)
 {
     int status = 0;
     if (strcmp(p->repo->revision, "main") == 0 || strncmp(p->repo->revision, "refs/", 5) == 0)
-        return AF_OK; /* a pull request (refs/pr/1) is no branch that could be made */
+        return AF_OK; /* refs/pr/1 is a pull request, not a branch to create */
     char *url = branch_url(p, "branch");
     if (!url)
         return af_fail_nomem(err, "an address", 0);

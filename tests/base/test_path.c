@@ -8,8 +8,8 @@ static void test_paths_of_variables(void **state)
     static const struct {
         const char *path, *want;
     } cases[] = {{"/a/b", "/a/b"},
-                 {"~", "/home/x"},
-                 {"~/a", "/home/x/a"},
+                 {"~", "/users/x"},
+                 {"~/a", "/users/x/a"},
                  {"~a/b", "~a/b"}, /* another user's */
                  {"a/~", "a/~"},
                  {"$AF_A/b", "one/b"},
@@ -19,7 +19,7 @@ static void test_paths_of_variables(void **state)
                  {"$/${}${AF_A", "$/${}${AF_A"},
                  {"$AF_EMPTY", ""},
                  {"", ""}};
-    setenv("HOME", "/home/x", 1);
+    setenv("HOME", "/users/x", 1);
     setenv("AF_A", "one", 1);
     setenv("AF_AB", "two", 1);
     setenv("AF_EMPTY", "", 1);
@@ -39,12 +39,12 @@ static void test_where_the_hub_is(void **state)
     static const struct {
         const char *cache, *old, *home, *xdg, *want;
     } cases[] = {{"/c", "/o", "/h", "/x", "/c"},
-                 {"", "~/o", "/h", "/x", "/home/x/o"},
-                 {NULL, NULL, "~/h", "/x", "/home/x/h/hub"},
-                 {NULL, "", "$HOME/h", NULL, "/home/x/h/hub"},
-                 {NULL, NULL, "", "~/x", "/home/x/x/huggingface/hub"},
-                 {NULL, NULL, NULL, NULL, "/home/x/.cache/huggingface/hub"}};
-    setenv("HOME", "/home/x", 1);
+                 {"", "~/o", "/h", "/x", "/users/x/o"},
+                 {NULL, NULL, "~/h", "/x", "/users/x/h/hub"},
+                 {NULL, "", "$HOME/h", NULL, "/users/x/h/hub"},
+                 {NULL, NULL, "", "~/x", "/users/x/x/huggingface/hub"},
+                 {NULL, NULL, NULL, NULL, "/users/x/.cache/huggingface/hub"}};
+    setenv("HOME", "/users/x", 1);
     for (size_t i = 0; i < AF_LEN(cases); i++) {
         const char *const values[][2] = {{"HF_HUB_CACHE", cases[i].cache},
                                          {"HUGGINGFACE_HUB_CACHE", cases[i].old},

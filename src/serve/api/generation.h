@@ -172,7 +172,7 @@ void af_generate(af_api *a, af_httpd_call *call, const json_t *body, const af_an
 
 /* Fields that chat and completions share. */
 AF_CHECKED af_status af_generation_fields(af_generation *g, const json_t *body, af_api_fault *f);
-enum { AF_LLAMA_LAST_N = 64 }; /* repeat_last_n of llama-server and Ollama, where nothing is said */
+enum { AF_LLAMA_LAST_N = 64 }; /* the default of repeat_last_n in llama-server and Ollama */
 /* Refuses samplers of llama.cpp that are not here, unless they are off. */
 AF_CHECKED af_status af_samplers_check(const json_t *body, af_error *err);
 /* Those that other APIs call by the same names. */
