@@ -131,6 +131,7 @@ typedef struct af_fast {
     const af_attention_kernels *attention;      /* NULL without matrix tiles */
     const af_lowrank_kernels *lowrank;          /* for rows of f32, */
     const af_lowrank_kernels *lowrank_bf16;     /* of bf16 (NULL where the packed GEMM is faster) */
+    void (*sums_at_once)(int n); /* tests: 4 or 2 tiles of sums; 0: what is faster now; or NULL */
 } af_fast;
 
 /* Whether GEMMs with rows of this type gain enough from a B packed once to be worth the memory:

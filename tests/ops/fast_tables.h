@@ -17,4 +17,11 @@ static inline const af_fast *own_table(int i)
             return f;
     return NULL;
 }
+
+/* Where sums are made in one of two forms, those of run i; their bits must be the same. */
+static inline void choose_form(const af_fast *f, size_t i)
+{
+    if (f->sums_at_once)
+        f->sums_at_once(i % 2 ? 2 : 4);
+}
 #endif

@@ -1,4 +1,5 @@
 /* test_fast_attention.c - blockwise attention and the chunked head loss against their twins. */
+#include "fast_tables.h"
 #include "fastcheck.h"
 
 static const af_dtype types[] = {AF_DTYPE_F32, AF_DTYPE_BF16};
@@ -66,6 +67,7 @@ static void test_attention(void **state)
                 /* probabilities and their gradients are rounded to bf16 inside: two more roundings
                  * of 2^-9 than the twin makes, and dq, dk are differences of larger numbers */
                 c.limit = types[t] == AF_DTYPE_BF16 ? 2e-2 : 2e-5;
+                choose_form(af_fast_get(), s);
                 fastcheck_run("attention", build_attention, c);
             }
 }
@@ -98,7 +100,9 @@ static void test_threads_on_ragged_sequences(void **state)
                       one = fc_run(c, build_attention, 1, false);
             fc_compare(&twin, &one, limit, "ragged sequences");
             for (size_t i = 0; i < AF_LEN(threads) && test_takes(i); i++) {
+                choose_form(af_fast_get(), i + 1);
                 fastcheck more = fc_run(c, build_attention, threads[i], false);
+                choose_form(af_fast_get(), 0);
                 fc_compare(&one, &more, 0, "threads change the result");
                 fc_clear(&more);
             }

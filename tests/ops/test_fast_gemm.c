@@ -198,6 +198,7 @@ static void run_gemm_case(const bench *with, const gemm_case *p, bool skinny)
             packed = f->pack_frozen(&g.b, v->a, N, K, panels, pool, with->work);
             g.b.packed = &packed;
         }
+        choose_form(f, (size_t)round);
         f->gemm(&g, pool, with->work);
         if (!first[order]) {
             first[order] = malloc(bytes + 1);

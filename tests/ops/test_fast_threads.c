@@ -4,7 +4,7 @@
 
 #include "backend/cpu/cpu.h"
 #include "base/rng.h"
-#include "cpu/cpu_kernels.h"
+#include "fast_tables.h"
 #include "tensor/codec.h"
 
 typedef struct large_gemm {
@@ -97,6 +97,7 @@ static void same_bits(const af_fast *f, const large_gemm *p)
                                operand(up, p->rank, p->N, AF_DTYPE_F32, true), false}}};
         if (blocks)
             g.b.decode = decode, g.b.weight = &weight;
+        choose_form(f, i);
         f->gemm(&g, pool, work);
         CHECK_MSG(memcmp(first, to, bytes) == 0, "%s, %s: %d threads change the result", f->name,
                   p->why, thread_counts[i]);

@@ -11,7 +11,10 @@
 #define AF_ISA_SMALL         AF_ISA_NAME(af_gemm_small_run)
 #define AF_ISA_LOWRANK_BF16  &AF_ISA_NAME(af_lowrank)
 #define AF_ISA_ATTENTION     &AF_ISA_NAME(af_attention)
+#define AF_ISA_SUMS_AT_ONCE  af_amx_sums_at_once
 #include "cpu/isa/isa_generic.h"
+
+void af_amx_sums_at_once(int n);
 
 #define AF_ISA_LABEL "avx512+amx"
 static inline bool af_isa_usable(void)

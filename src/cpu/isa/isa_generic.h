@@ -82,7 +82,7 @@ AF_INLINE int64_t af_bf16_vecs(uint16_t *dst, const float *src, int64_t n)
 
 /* What only some instruction sets have: their GEMM kernels, small f32 GEMMs that read operands in
  * place (32 vector registers), bytes of activations times blocks, a low-rank algorithm for bf16
- * rows, attention on matrix tiles. */
+ * rows, attention on matrix tiles, two forms of its sums. */
 #ifndef AF_ISA_BF16_KERNEL
 #define AF_ISA_BF16_KERNEL NULL
 #endif
@@ -100,5 +100,8 @@ AF_INLINE int64_t af_bf16_vecs(uint16_t *dst, const float *src, int64_t n)
 #endif
 #ifndef AF_ISA_ATTENTION
 #define AF_ISA_ATTENTION NULL
+#endif
+#ifndef AF_ISA_SUMS_AT_ONCE
+#define AF_ISA_SUMS_AT_ONCE NULL
 #endif
 #endif

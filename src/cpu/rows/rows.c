@@ -516,4 +516,5 @@ const af_fast AF_ISA_NAME(af_fast_table) = {
     .attention = AF_ISA_ATTENTION,
     .lowrank = &AF_ISA_NAME(af_lowrank_vector),
     .lowrank_bf16 = AF_ISA_LOWRANK_BF16,
+    .sums_at_once = AF_ISA_SUMS_AT_ONCE,
 };

@@ -8,6 +8,7 @@
 #include "cpu/gemm/gemm_job.h"
 
 #include <immintrin.h>
+#include <stdatomic.h>
 
 /* A tile of sums is BM x BN. Panels are [k/32][32 rows][32] of A and
  * [k/32][2][16 pairs of k][16 columns][2] of B, so that a tile is 1 KiB in a row. */
@@ -50,6 +51,15 @@ typedef struct af_amx_rows_bf16 {
     uint16_t *to;
     int64_t ld, left; /* values from row to row; how many times 32 k's */
 } af_amx_rows_bf16;
+/* The four sums of a block are made at once or, with the same bits, two and two. Four at once load
+ * less, but on a core whose other hyperthread is at work few registers are there to rename besides
+ * the eight, and an instruction waits for one (decision 0018). Which state the core is in changes
+ * at any time, so two turns of 32 are timed, one of each form. */
+typedef struct af_amx_turns {
+    int turn;
+    bool two;    /* two and two is faster now */
+    double cost; /* of the timed turn of four */
+} af_amx_turns;
 /* Interleaved with the tile instructions, a little after each group of four. Lines of memory are
  * prefetched one by one: the first-level cache waits for sixteen at most, and the tile loads need
  * some of these. */
@@ -63,6 +73,7 @@ typedef struct af_amx_work {
     af_amx_rows_f32 *rows_f32; /* the next of A, one per segment */
     int segments, each;        /* each: rows of 32 k's at once */
     af_amx_rows_bf16 rows_bf16;
+    af_amx_turns turns;
 } af_amx_work;
 /* c [BM][BN] = or += the sums of the spans. */
 void af_amx_tile(const af_amx_span *s, int spans, float *c, int64_t ldc, af_tile_mode mode,
@@ -74,6 +85,7 @@ void af_amx_begin(void);
 void af_amx_end(void);
 /* amx_planes.c: one span of planes, added to the tiles; all that is left of the next rows. */
 void af_planes_span(const af_amx_span *s, af_amx_work *w);
+void af_planes_span_of_two(const af_amx_span *s, int half, af_amx_work *w);
 void af_planes_finish(af_amx_work *w);
 
 /* ---- packing ---- */
@@ -106,7 +118,29 @@ af_gemm_pack af_pack_amx, af_pack_planes;
                      : "memory")
 #define AF_AMX_MULTIPLY(sum, a, b)                                                                 \
     __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #sum : : : "memory")
+/* A register of zeros takes none of those that are renamed. */
 #define AF_AMX_ZERO(tile) __asm__ volatile("tilezero %%tmm" #tile : : : "memory")
+
+enum { AF_TURN_OF_FOUR = 1, AF_TURN_OF_TWO = 2, AF_TURNS = 32 }; /* timed, of so many */
+extern _Atomic int af_amx_sums; /* 4 or 2 at once, or 0: what is faster now */
+/* Whether this turn makes its sums two and two; *start goes to af_amx_turn_end. */
+static inline bool af_amx_turn(const af_amx_turns *t, uint64_t *start)
+{
+    const int fixed = atomic_load_explicit(&af_amx_sums, memory_order_relaxed);
+    const bool timed = !fixed && (t->turn == AF_TURN_OF_FOUR || t->turn == AF_TURN_OF_TWO);
+    *start = timed ? __rdtsc() : 0;
+    return fixed ? fixed == 2 : timed ? t->turn == AF_TURN_OF_TWO : t->two;
+}
+/* work: in proportion to what the turn had to do. */
+static inline void af_amx_turn_end(af_amx_turns *t, uint64_t start, int64_t work)
+{
+    const double cost = start ? (double)(__rdtsc() - start) / (double)work : 0;
+    if (start && t->turn == AF_TURN_OF_FOUR)
+        t->cost = cost;
+    else if (start)
+        t->two = cost < t->cost;
+    t->turn = (t->turn + 1) % AF_TURNS;
+}
 
 /* Four tiles of sums [32][32], of two tiles of rows of A (4, 5) and two of columns of B (6, 7). */
 AF_INLINE void af_amx_zero(void)
@@ -136,6 +170,35 @@ AF_INLINE void af_amx_multiply(void)
     AF_AMX_MULTIPLY(1, 4, 7);
     AF_AMX_MULTIPLY(2, 5, 6);
     AF_AMX_MULTIPLY(3, 5, 7);
+}
+
+/* Two of them, of a tile of rows of A (2) and two of columns of B (3, 4); no other register is in
+ * use from af_amx_begin_two on. */
+AF_INLINE void af_amx_begin_two(void)
+{
+    AF_AMX_ZERO(5);
+    AF_AMX_ZERO(6);
+    AF_AMX_ZERO(7);
+}
+AF_INLINE void af_amx_zero_two(void)
+{
+    AF_AMX_ZERO(0);
+    AF_AMX_ZERO(1);
+}
+AF_INLINE void af_amx_load_two(const float *c, int64_t ldc)
+{
+    AF_AMX_LOAD(0, c, ldc * 4);
+    AF_AMX_LOAD(1, c + 16, ldc * 4);
+}
+AF_INLINE void af_amx_store_two(float *c, int64_t ldc)
+{
+    AF_AMX_STORE(0, c, ldc * 4);
+    AF_AMX_STORE(1, c + 16, ldc * 4);
+}
+AF_INLINE void af_amx_multiply_two(void)
+{
+    AF_AMX_MULTIPLY(0, 2, 3);
+    AF_AMX_MULTIPLY(1, 2, 4);
 }
 
 static inline void af_amx_round_row(const float *s, uint16_t *to, bool past)
@@ -196,22 +259,51 @@ AF_INLINE void af_amx_store_rows(af_amx_epilogue *l, af_amx_epilogue_kind kind)
     l->rows -= 2;
 }
 
-/* c [32][32] = or += A [32][32 steps] B [32 steps][32]: rows of A `row` bytes apart and `step_a`
- * from 32 k's to the next, tiles of B side by side and `step_b` from 32 k's to the next. */
-AF_INLINE void af_amx_block(float *c, int64_t ldc, const void *a, int64_t row, int64_t step_a,
-                            const void *b, int64_t step_b, int64_t steps, bool add)
+/* A [32][32 steps] B [32 steps][32]: rows of A `row` bytes apart and `step_a` from 32 k's to the
+ * next, tiles of B side by side and `step_b` from 32 k's to the next. */
+typedef struct af_amx_product {
+    const void *a, *b;
+    int64_t row, step_a, step_b, steps;
+} af_amx_product;
+
+AF_INLINE void af_amx_block_of_two(float *c, int64_t ldc, const af_amx_product *p, bool add)
 {
-    const uint8_t *x = a, *y = b;
     const int64_t line = 64;
+    af_amx_begin_two();
+    for (int half = 0; half < 2; half++, c += 16 * ldc) {
+        const uint8_t *x = (const uint8_t *)p->a + half * 16 * p->row, *y = p->b;
+        if (add)
+            af_amx_load_two(c, ldc);
+        else
+            af_amx_zero_two();
+        for (int64_t i = 0; i < p->steps; i++, x += p->step_a, y += p->step_b) {
+            AF_AMX_LOAD(3, y, line);
+            AF_AMX_LOAD(2, x, p->row);
+            AF_AMX_LOAD(4, y + 1024, line);
+            af_amx_multiply_two();
+        }
+        af_amx_store_two(c, ldc);
+    }
+}
+
+/* c [32][32] = or += the product, its sums two and two or four at once. */
+AF_INLINE void af_amx_block(float *c, int64_t ldc, const af_amx_product *p, bool two, bool add)
+{
+    const uint8_t *x = p->a, *y = p->b;
+    const int64_t line = 64;
+    if (two) {
+        af_amx_block_of_two(c, ldc, p, add);
+        return;
+    }
     if (add)
         af_amx_load(c, ldc);
     else
         af_amx_zero();
-    for (int64_t i = 0; i < steps; i++, x += step_a, y += step_b) {
+    for (int64_t i = 0; i < p->steps; i++, x += p->step_a, y += p->step_b) {
         AF_AMX_LOAD(6, y, line);
-        AF_AMX_LOAD(4, x, row);
+        AF_AMX_LOAD(4, x, p->row);
         AF_AMX_LOAD(7, y + 1024, line);
-        AF_AMX_LOAD(5, x + 16 * row, row);
+        AF_AMX_LOAD(5, x + 16 * p->row, p->row);
         af_amx_multiply();
     }
     af_amx_store(c, ldc);

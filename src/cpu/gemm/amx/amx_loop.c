@@ -225,9 +225,12 @@ static void sum_into_c(amx_thread *h, const af_gemm_step *s, int64_t i, int64_t 
     h->w.fetch = to;
     h->w.fetch_ld = ld;
     h->w.fetch_rows = BM;
-    sum_tile(h, s, i, c, add ? h->sums[0] : to, add ? BN : ld, AF_TILE_SET);
-    if (add)
-        h->w.epilogue = (af_amx_epilogue){.from = h->sums[0], .add_to = to, .ld = ld, .rows = BM};
+    float *sums = h->sums[h->flip];
+    sum_tile(h, s, i, c, add ? sums : to, add ? BN : ld, AF_TILE_SET);
+    if (!add)
+        return;
+    h->w.epilogue = (af_amx_epilogue){.from = sums, .add_to = to, .ld = ld, .rows = BM};
+    h->flip ^= 1;
 }
 
 static void run_tile(amx_thread *h, const af_gemm_step *s, int64_t i, int64_t c)

@@ -366,3 +366,60 @@ void af_planes_span(const af_amx_span *s, af_amx_work *w)
     else
         one_plane(s, w);
 }
+
+/* ---- the same products in the same order, for the sums of one half of the rows ---- */
+
+#define LOAD_A_TWO(plane) AF_AMX_LOAD(2, a + (plane)*PLANE, line)
+#define LOAD_B_TWO(plane)                                                                          \
+    AF_AMX_LOAD(3, b + (plane)*PLANE, line);                                                       \
+    AF_AMX_LOAD(4, b + (plane)*PLANE + HALF, line)
+
+static void three_planes_of_two(const af_amx_span *s, int half, af_amx_work *w)
+{
+    const uint8_t *a = (const uint8_t *)s->a + half * HALF, *b = s->b,
+                  *end = b + s->depth * BN * 2 * 3;
+    const int64_t line = AF_LINE;
+    for (; b < end; a += 3 * PLANE, b += 3 * PLANE) {
+        LOAD_B_TWO(2);
+        LOAD_A_TWO(0);
+        do_some(w, 1);
+        af_amx_multiply_two();
+        LOAD_B_TWO(1);
+        af_amx_multiply_two();
+        LOAD_A_TWO(1);
+        do_some(w, 1);
+        af_amx_multiply_two();
+        LOAD_B_TWO(0);
+        af_amx_multiply_two();
+        LOAD_A_TWO(2);
+        do_some(w, 1);
+        af_amx_multiply_two();
+        LOAD_A_TWO(0);
+        af_amx_multiply_two();
+    }
+}
+
+static void one_plane_of_two(const af_amx_span *s, int half, af_amx_work *w)
+{
+    const uint8_t *a = (const uint8_t *)s->a + half * HALF, *b = s->b, *end = b + s->depth * BN * 2;
+    const int64_t line = AF_LINE;
+    for (; b < end; a += 3 * PLANE, b += PLANE) {
+        LOAD_B_TWO(0);
+        LOAD_A_TWO(1);
+        do_some(w, 2);
+        af_amx_multiply_two();
+        LOAD_A_TWO(2);
+        af_amx_multiply_two();
+        LOAD_A_TWO(0);
+        do_some(w, 2);
+        af_amx_multiply_two();
+    }
+}
+
+void af_planes_span_of_two(const af_amx_span *s, int half, af_amx_work *w)
+{
+    if (s->planes == PLANES)
+        three_planes_of_two(s, half, w);
+    else
+        one_plane_of_two(s, half, w);
+}

@@ -20,6 +20,9 @@ static const config tiles __attribute__((aligned(64))) = {
     .rows = {16, 16, 16, 16, 16, 16, 16, 16},
 };
 
+_Atomic int af_amx_sums;
+void af_amx_sums_at_once(int n) { atomic_store(&af_amx_sums, n); }
+
 void af_amx_begin(void) { AF_AMX_CONFIG(tiles); }
 void af_amx_end(void)
 {
@@ -139,14 +142,51 @@ static void sum_span(const af_amx_span *s, af_amx_work *w)
     }
 }
 
-void af_amx_tile(const af_amx_span *s, int spans, float *c, int64_t ldc, af_tile_mode mode,
-                 af_amx_work *w)
+/* The same for the sums of one half of the rows. The next rows of A are packed with the second
+ * half, which reads the present ones last. */
+AF_INLINE void sum_half(const af_amx_span *s, int half, af_amx_work *w,
+                        const af_amx_epilogue_kind kind)
 {
-    float sums[BM * BN] __attribute__((aligned(64))), *to = mode == AF_TILE_ADD ? sums : c;
-    const int64_t lds = mode == AF_TILE_ADD ? BN : ldc;
-    w->group = 0;
-    if (mode == AF_TILE_CONTINUE)
-        af_amx_load(c, ldc);
+    const uint8_t *a = (const uint8_t *)s->a + half * 16 * s->row, *b = s->b,
+                  *end = b + s->depth * BN * 2;
+    const int64_t line = 64, row = s->row, step = s->step;
+    af_amx_epilogue l = w->epilogue;
+    for (; b < end; a += step, b += BK * BN * 2) {
+        AF_AMX_LOAD(3, b, line);
+        AF_AMX_LOAD(2, a, row);
+        AF_AMX_LOAD(4, b + 1024, line);
+        if (l.rows > 0)
+            af_amx_store_rows(&l, kind);
+        af_amx_multiply_two();
+        if (half && w->rows_bf16.left > 0)
+            transpose_block(&w->rows_bf16);
+    }
+    w->epilogue = l;
+}
+
+static void sum_span_of_two(const af_amx_span *s, int half, af_amx_work *w)
+{
+    switch (af_amx_epilogue_kind_of(&w->epilogue)) {
+    case AF_EPILOGUE_ADD:
+        sum_half(s, half, w, AF_EPILOGUE_ADD);
+        break;
+    case AF_EPILOGUE_STREAM_F32:
+        sum_half(s, half, w, AF_EPILOGUE_STREAM_F32);
+        break;
+    case AF_EPILOGUE_ROUND:
+        sum_half(s, half, w, AF_EPILOGUE_ROUND);
+        break;
+    case AF_EPILOGUE_STREAM_BF16:
+        sum_half(s, half, w, AF_EPILOGUE_STREAM_BF16);
+        break;
+    }
+}
+
+static void sums_of_four(const af_amx_span *s, int spans, float *to, int64_t ld, bool on,
+                         af_amx_work *w)
+{
+    if (on)
+        af_amx_load(to, ld);
     else
         af_amx_zero();
     for (; spans > 0; spans--, s++)
@@ -154,9 +194,48 @@ void af_amx_tile(const af_amx_span *s, int spans, float *c, int64_t ldc, af_tile
             af_planes_span(s, w);
         else
             sum_span(s, w);
-    af_amx_flush(&w->epilogue); /* before c becomes what is left */
+    af_amx_flush(&w->epilogue); /* before its rows become these sums */
+    af_amx_store(to, ld);
+}
+
+static void sums_of_two(const af_amx_span *s, int spans, float *to, int64_t ld, bool on,
+                        af_amx_work *w)
+{
+    const uintptr_t from = (uintptr_t)w->epilogue.from, at = (uintptr_t)to;
+    if (from >= at && from < at + BM * BN * sizeof(float))
+        af_amx_flush(&w->epilogue); /* its rows become these sums before the second half */
+    af_amx_begin_two();
+    for (int half = 0; half < 2; half++, to += 16 * ld) {
+        if (on)
+            af_amx_load_two(to, ld);
+        else
+            af_amx_zero_two();
+        for (int i = 0; i < spans; i++)
+            if (s[i].planes > 0)
+                af_planes_span_of_two(&s[i], half, w);
+            else
+                sum_span_of_two(&s[i], half, w);
+        af_amx_store_two(to, ld);
+    }
+    af_amx_flush(&w->epilogue);
+}
+
+void af_amx_tile(const af_amx_span *s, int spans, float *c, int64_t ldc, af_tile_mode mode,
+                 af_amx_work *w)
+{
+    float sums[BM * BN] __attribute__((aligned(64))), *to = mode == AF_TILE_ADD ? sums : c;
+    const int64_t lds = mode == AF_TILE_ADD ? BN : ldc;
+    int64_t work = 1;
+    uint64_t start;
+    for (int i = 0; i < spans; i++)
+        work += s[i].depth * AF_MAX(s[i].planes, 1);
+    w->group = 0;
+    if (af_amx_turn(&w->turns, &start))
+        sums_of_two(s, spans, to, lds, mode == AF_TILE_CONTINUE, w);
+    else
+        sums_of_four(s, spans, to, lds, mode == AF_TILE_CONTINUE, w);
     w->fetch_rows = 0;
-    af_amx_store(to, lds);
+    af_amx_turn_end(&w->turns, start, work);
     for (int64_t i = 0; mode == AF_TILE_ADD && i < BM; i++)
         for (int64_t j = 0; j < BN; j++)
             c[i * ldc + j] += sums[i * BN + j];

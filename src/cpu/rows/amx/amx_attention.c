@@ -63,6 +63,7 @@ typedef struct query_block {
     attention_buffers r;
     int64_t EP, row, rows;
     float max[Q], sum[Q]; /* max: of scores times scale, to the base 2 */
+    af_amx_turns turns;
 } query_block;
 
 /* Which of sixteen keys from j are in [from, to). */
@@ -174,18 +175,25 @@ static void head_block(query_block *b, int64_t h)
     af_attend_visible(a, b->row, &from, &unused);
     af_attend_visible(a, b->row + b->rows - 1, &unused, &to);
     begin(b, a->q + h * a->E);
+    uint64_t start;
+    const bool two = af_amx_turn(&b->turns, &start);
     for (int64_t at = from / 32 * 32; at < to; at += KEYS) {
         const int64_t n = pad(AF_MIN((int64_t)KEYS, to - at));
         const uint8_t *k = (const uint8_t *)(r->k + at * EP),
                       *v = (const uint8_t *)(r->v + at * EP);
         for (int64_t j = 0; j < n; j += 32)
-            af_amx_block(r->s + j, LDS, r->q, EP * 2, 64, k + j / 32 * across, TILE_BYTES, EP / 32,
-                         false);
+            af_amx_block(
+                r->s + j, LDS,
+                &(af_amx_product){r->q, k + j / 32 * across, EP * 2, 64, TILE_BYTES, EP / 32}, two,
+                false);
         softmax_rows(b, at, n);
         for (int64_t e = 0; e < EP; e += 32)
-            af_amx_block(r->o + e, EP, r->p, LDP * 2, 64, v + e / 32 * TILE_BYTES, across, n / 32,
-                         true);
+            af_amx_block(
+                r->o + e, EP,
+                &(af_amx_product){r->p, v + e / 32 * TILE_BYTES, LDP * 2, 64, across, n / 32}, two,
+                true);
     }
+    af_amx_turn_end(&b->turns, start, to - from);
     finish(b, h);
 }
 

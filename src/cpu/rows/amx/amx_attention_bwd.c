@@ -111,6 +111,8 @@ typedef struct bwd_block {
     int64_t row, rows; /* its queries */
     int64_t head, heads;
     int64_t done; /* keys before this have sums */
+    af_amx_turns turns;
+    bool two; /* this turn, a block of keys */
 } bwd_block;
 
 /* Both forms of 32 rows of one head. */
@@ -248,10 +250,14 @@ static cell begin_cell(const bwd_block *b, int64_t key, int64_t i)
     x.whole = last == first + 31 && from_last <= x.key && x.key + 32 <= to_first;
     if (!x.seen)
         return x;
-    af_amx_block(x.s, 32, b->x.k + x.key * EP, EP * 2, 64, r->ql + panel * 32 * EP, TILE * 2,
-                 EP / 32, false);
-    af_amx_block(x.dp, 32, b->x.v + x.key * EP, EP * 2, 64, r->gl + panel * 32 * EP, TILE * 2,
-                 EP / 32, false);
+    af_amx_block(x.s, 32,
+                 &(af_amx_product){b->x.k + x.key * EP, r->ql + panel * 32 * EP, EP * 2, 64,
+                                   TILE * 2, EP / 32},
+                 b->two, false);
+    af_amx_block(x.dp, 32,
+                 &(af_amx_product){b->x.v + x.key * EP, r->gl + panel * 32 * EP, EP * 2, 64,
+                                   TILE * 2, EP / 32},
+                 b->two, false);
     return x;
 }
 
@@ -292,15 +298,19 @@ static void key_block(const bwd_block *b, int64_t key, int64_t n, bool add)
     for (int64_t at = 0; at < n; at += 32)
         for (int64_t e = 0; e < EP; e += 32) {
             const int64_t to = (key + at - b->a->key) * EP + e;
-            af_amx_block(b->a->dv_sums + to, EP, r->p + at * LDM, LDM * 2, 64,
-                         r->gp + e / 32 * TILE, across, b->panels, add);
-            af_amx_block(b->a->dk_sums + to, EP, r->ds + at * LDM, LDM * 2, 64,
-                         r->qp + e / 32 * TILE, across, b->panels, add);
+            const af_amx_product dv = {r->p + at * LDM, r->gp + e / 32 * TILE, LDM * 2, 64, across,
+                                       b->panels},
+                                 dk = {r->ds + at * LDM, r->qp + e / 32 * TILE, LDM * 2, 64, across,
+                                       b->panels};
+            af_amx_block(b->a->dv_sums + to, EP, &dv, b->two, add);
+            af_amx_block(b->a->dk_sums + to, EP, &dk, b->two, add);
         }
     for (int64_t c = 0; c < b->panels; c++)
         for (int64_t e = 0; e < EP; e += 32)
-            af_amx_block(r->dq + (c * EP + e) * 32, 32, b->x.kt + key * EP + e / 32 * TILE, 64,
-                         across, r->dsp + c * TILE, PANELS * TILE * 2, n / 32, true);
+            af_amx_block(r->dq + (c * EP + e) * 32, 32,
+                         &(af_amx_product){b->x.kt + key * EP + e / 32 * TILE, r->dsp + c * TILE,
+                                           64, across, PANELS * TILE * 2, n / 32},
+                         b->two, true);
 }
 
 /* Sixteen queries of a panel's dq, from query i: columns of [E][32]. */
@@ -348,8 +358,13 @@ static void run_block(bwd_block *b)
     af_attend_visible(b->a, b->row, &from, &unused);
     af_attend_visible(b->a, b->row + b->rows - 1, &unused, &to);
     const bool add = begin_sums(b, pad(to));
-    for (int64_t key = from / 32 * 32; key < to; key += KEYS)
-        key_block(b, key, pad(AF_MIN((int64_t)KEYS, to - key)), add);
+    for (int64_t key = from / 32 * 32; key < to; key += KEYS) {
+        const int64_t n = pad(AF_MIN((int64_t)KEYS, to - key));
+        uint64_t start;
+        b->two = af_amx_turn(&b->turns, &start);
+        key_block(b, key, n, add);
+        af_amx_turn_end(&b->turns, start, n * b->panels);
+    }
     for (int64_t c = 0; c < b->panels; c++)
         for (int64_t i = 0; i < 32; i += 16)
             put_queries(b, c, i);
