@@ -55,7 +55,8 @@ typedef struct af_schedule_opts {
     int64_t steps, warmup; /* of the whole run; of the warm-up, which is part of it */
     double min_ratio;      /* cosines, polynomial, rex and warmup_stable_decay end at peak * this */
     double power;          /* polynomial; 0 = 1 */
-    double cycles;         /* cosine_with_restarts; 0 = 1 */
+    double cycles;         /* cosine_with_restarts; 0 = 1. Waves of the other cosines and of the
+                              decay of warmup_stable_decay; 0 = 0.5 */
     int64_t decay_steps;   /* warmup_stable_decay; 0 = a tenth of the run. cosine_decay and
                               linear_schedule; 0 = the run after the warm-up */
     af_schedule_decay decay; /* its shape */

@@ -252,6 +252,7 @@ static void test_translations(void **state)
          "cosine_min_lr_ratio: 0.1\n"},
         {"lr_scheduler: cosine_with_restarts\nlr_scheduler_kwargs: {num_cycles: 3}",
          "lr_cycles: 3\n"},
+        {"lr_scheduler: cosine\nlr_scheduler_kwargs: {num_cycles: 1.5}", "lr_cycles: 1.5\n"},
         {"lr_scheduler_type: warmup_stable_decay\nlr_scheduler_kwargs: {num_decay_steps: 4, "
          "decay_type: 1-sqrt, warmup_type: linear}",
          "lr_decay_steps: 4\nlr_decay_type: 1-sqrt\n"},

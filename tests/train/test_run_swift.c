@@ -426,8 +426,6 @@ static void test_torchtune_refuses(void **state)
          "run.yaml:4: prompt_template is not supported, but for"},
         {ALPACA "optimizer: {_component_: torch.optim.LBFGS}", "optimizer 'LBFGS' of torchtune"},
         {ALPACA "lr_scheduler: {_component_: a.get_lr}", "lr_scheduler 'get_lr' of torchtune"},
-        {ALPACA "lr_scheduler: {_component_: a.get_cosine_schedule_with_warmup, num_cycles: 1}",
-         "see 'lr_scheduler'"},
         {ALPACA "optimizer: {_component_: torch.optim.AdamW, betas: [0.9]}", "list of two numbers"},
         {ALPACA "loss: {_component_: a.PPOLoss}", "loss 'PPOLoss' of torchtune is not supported"},
         {ALPACA "quantizer: {_component_: a.Int8DynActInt4WeightQATQuantizer}", "see 'qat'"},

@@ -190,11 +190,12 @@ static af_status put_schedule(af_translation *t, const af_yaml *n, int line)
     const af_yaml *warmup = af_nested_given(n, "num_warmup_steps"),
                   *cycles = af_nested_given(n, "num_cycles");
     af_status st = AF_OK;
-    if (!is(af_torchtune_component(n), "get_cosine_schedule_with_warmup") ||
-        (cycles && !af_translate_says(cycles, "0.5")))
+    if (!is(af_torchtune_component(n), "get_cosine_schedule_with_warmup"))
         return refuse(t, "lr_scheduler", n, "see 'lr_scheduler'");
     AF_TRY(af_nested_check(t, "lr_scheduler", n, " _component_ num_warmup_steps num_cycles "));
     AF_TRY(af_nested_put(t, "lr_scheduler", line, "cosine"));
+    if (cycles)
+        AF_TRY(af_translate_put(t, "lr_cycles", cycles->line, cycles));
     if (warmup)
         AF_TRY(af_translate_put(t, "warmup_steps", warmup->line, warmup));
 done:

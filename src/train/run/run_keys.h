@@ -35,7 +35,7 @@ typedef enum af_key_need {
     AF_NEED_COSINE,
     AF_NEED_FLOOR, /* a schedule with a rate to end at */
     AF_NEED_POLYNOMIAL,
-    AF_NEED_RESTARTS,
+    AF_NEED_WAVES,
     AF_NEED_WSD,
     AF_NEED_DECAY_STEPS,
     AF_NEED_GAMMA,

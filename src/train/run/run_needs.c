@@ -36,6 +36,10 @@ static bool to_wandb(const af_run_config *r) { return r->trackers & AF_TRACKER_W
 static bool to_trackio(const af_run_config *r) { return r->trackers & AF_TRACKER_TRACKIO; }
 
 static bool is_cosine(const af_run_config *r) { return strstr(r->lr_scheduler, "cosine") != NULL; }
+static bool has_waves(const af_run_config *r)
+{
+    return is_cosine(r) && strcmp(r->lr_scheduler, "cosine_decay") != 0;
+}
 static bool is_sgd(const af_run_config *r)
 {
     return r->optimizer == AF_OPTIMIZER_SGD || r->optimizer == AF_OPTIMIZER_FREE_SGD;
@@ -122,8 +126,8 @@ static const need_row needs[] = {
                        is_cosine,
                        "rex warmup_stable_decay polynomial linear_schedule reduce_lr_on_plateau"},
     [AF_NEED_POLYNOMIAL] = {"unless 'lr_scheduler: polynomial'", .schedulers = "polynomial"},
-    [AF_NEED_RESTARTS] = {"unless 'lr_scheduler: cosine_with_restarts'",
-                          .schedulers = "cosine_with_restarts"},
+    [AF_NEED_WAVES] = {"unless 'lr_scheduler' is a cosine or warmup_stable_decay", has_waves,
+                       "warmup_stable_decay"},
     [AF_NEED_WSD] = {"unless 'lr_scheduler: warmup_stable_decay'",
                      .schedulers = "warmup_stable_decay"},
     [AF_NEED_DECAY_STEPS] =

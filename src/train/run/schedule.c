@@ -59,7 +59,7 @@ static void fill_defaults(af_schedule *s)
     if (o->power == 0)
         o->power = 1;
     if (o->cycles == 0)
-        o->cycles = 1;
+        o->cycles = s->kind == AF_SCHEDULE_COSINE_RESTARTS ? 1 : 0.5;
     if (o->decay_steps == 0)
         o->decay_steps = is_mlx(s->kind) ? (int64_t)rest : (o->steps + 9) / 10;
     if (o->gamma == 0)
@@ -127,13 +127,16 @@ static double progress(const af_schedule_opts *o, int64_t step)
 
 static double half_cosine(double p) { return 0.5 * (1 + cos(PI * p)); }
 
+/* Half a wave from 1 down to 0, or as many waves as `cycles` has. */
+static double waves(const af_schedule_opts *o, double p) { return half_cosine(2 * o->cycles * p); }
+
 static double with_floor(double factor, double floor) { return factor * (1 - floor) + floor; }
 
 static double cosine(const af_schedule_opts *o, int64_t step, bool restarts)
 {
     const double p = progress(o, step);
     if (!restarts)
-        return with_floor(half_cosine(p), o->min_ratio);
+        return with_floor(waves(o, p), o->min_ratio);
     return with_floor(p >= 1 ? 0 : half_cosine(fmod(o->cycles * p, 1)), o->min_ratio);
 }
 
@@ -151,7 +154,7 @@ static double cosine_ahead(const af_schedule_opts *o, int64_t step)
 {
     if (step < o->warmup)
         return (double)(step + 1) / (double)o->warmup;
-    return with_floor(half_cosine(progress(o, step + 1)), o->min_ratio);
+    return with_floor(waves(o, progress(o, step + 1)), o->min_ratio);
 }
 
 /* As Axolotl's class behaves: its counter is at 1 in the first step. */
@@ -230,7 +233,7 @@ static double stable_decay(const af_schedule_opts *o, int64_t step)
     case AF_SCHEDULE_DECAY_COSINE:
         break;
     }
-    return with_floor(half_cosine(p), o->min_ratio);
+    return with_floor(waves(o, p), o->min_ratio);
 }
 
 static double factor_of(const af_schedule *s, int64_t step)
