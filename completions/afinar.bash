@@ -163,7 +163,7 @@ _afinar() {
     tokenize) options='--decode --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
     template) options='--name --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
     export) options='--output --type --adapter --adapter-only --pure --imatrix --verify --no-verify --force --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
-    merge) options='--output --adapter --combine --density --type --adapter-only --extract-lora --rank --random-seed --plan --force --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    merge) options='--output --adapter --combine --density --type --adapter-only --extract-lora --rank --random-seed --allow-crimes --plan --force --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
     quantize) options='--output --type --block-size --no-double-quant --pure --imatrix --imatrix-data --imatrix-chunks --imatrix-out --adapter --eval --force --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
     pull) options='--include --exclude --gguf --dataset --output --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
     push) options='--private --revision --message --dataset --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;

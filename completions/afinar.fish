@@ -274,6 +274,7 @@ complete -c afinar -n '__fish_seen_subcommand_from merge' -l adapter-only -d 'wr
 complete -c afinar -n '__fish_seen_subcommand_from merge' -l extract-lora -d 'write the difference of BASE and MODEL as an adapter'
 complete -c afinar -n '__fish_seen_subcommand_from merge' -l rank -x -d 'rank of the extracted adapter [16]'
 complete -c afinar -n '__fish_seen_subcommand_from merge' -l random-seed -x -d 'random seed of dare and della [0]'
+complete -c afinar -n '__fish_seen_subcommand_from merge' -l allow-crimes -d 'merge models of different architectures by the names of their tensors'
 complete -c afinar -n '__fish_seen_subcommand_from merge' -l plan -d 'print what would be read and written, then exit'
 complete -c afinar -n '__fish_seen_subcommand_from merge' -l force -d 'replace what afinar itself wrote there; other files are kept'
 complete -c afinar -n '__fish_seen_subcommand_from merge' -l device -x -a 'auto cpu cuda' -d 'auto, cpu, cuda or cuda:N [auto]'

@@ -12,7 +12,7 @@ typedef struct merge_args {
     af_opt_list adapter;
     double density;
     int64_t seed, rank;
-    bool extract, plan, adapter_only, force;
+    bool extract, plan, adapter_only, force, mixed;
 } merge_args;
 
 /* {"output": "DIR"; the caller prints the rest. */
@@ -77,7 +77,12 @@ static int extract(const char *base, const char *model, const merge_args *f, con
 static int merge_file(const char *config, const merge_args *f, const af_common *c)
 {
     const af_merge_opts o = {
-        .seed = (uint64_t)f->seed, .plan = f->plan, .threads = (int)c->threads, .force = f->force};
+        .seed = (uint64_t)f->seed,
+        .plan = f->plan,
+        .threads = (int)c->threads,
+        .force = f->force,
+        .mixed = f->mixed,
+    };
     af_merge_plan plan = {0};
     af_error err = {0};
     if (af_merge_file(config, f->out, &o, &plan, &err) != AF_OK)
@@ -121,6 +126,8 @@ static const char *contradiction(const merge_args *f, int args)
         return "--rank must be 1 to 65536";
     if ((f->combine || f->density != 0 || f->adapter_only) && !f->adapter.count)
         return "--combine, --density and --adapter-only have no effect without --adapter";
+    if (f->mixed && (f->extract || f->adapter.count))
+        return "--allow-crimes applies to a merge file only";
     if (f->type && !f->adapter.count)
         return "--type has no effect without --adapter (set dtype or out_dtype in the merge file)";
     return NULL;
@@ -149,6 +156,8 @@ int cmd_merge(int argc, char **argv)
          "write the difference of BASE and MODEL as an adapter"},
         {0, "rank", AF_OPT_I64, &f.rank, "N", "rank of the extracted adapter [16]"},
         {0, "random-seed", AF_OPT_I64, &f.seed, "N", "random seed of dare and della [0]"},
+        {0, "allow-crimes", AF_OPT_FLAG, &f.mixed, NULL,
+         "merge models of different architectures by the names of their tensors"},
         {0, "plan", AF_OPT_FLAG, &f.plan, NULL, "print what would be read and written, then exit"},
         {0, "force", AF_OPT_FLAG, &f.force, NULL,
          "replace what afinar itself wrote there; other files are kept"},

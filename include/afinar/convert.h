@@ -74,6 +74,7 @@ typedef struct af_merge_opts {
     uint64_t shard_bytes; /* 0 = 5 GB */
     int threads;
     bool force; /* replace what afinar wrote there before */
+    bool mixed; /* models of different architectures may be mixed, by the names of tensors */
 } af_merge_opts;
 
 typedef struct af_merge_plan {

@@ -187,10 +187,37 @@ static void test_tied_heads(void **state)
     }
 }
 
+/* Tensors of one name and shape: norms of queries and keys, which only one has, would be lost. */
+static void test_other_architectures_are_refused(void **state)
+{
+    (void)state;
+    scratch_dir d = scratch_new();
+    char path[PATH], out[256], a[PATH], b[PATH];
+    af_error err = {0};
+    af_merge_opts o = {.threads = 1};
+    af_merge_plan plan;
+    FILE *c = fopen(join(path, sizeof path, d.path, "merge.yml"), "w");
+    assert_non_null(c);
+    snprintf(a, sizeof a, "%s/models/llama3_tiny", golden_dir());
+    snprintf(b, sizeof b, "%s/models/qwen3_tiny", golden_dir());
+    fprintf(c,
+            "merge_method: linear\nparameters: {weight: 1}\nmodels: [{model: %s}, {model: %s}]\n",
+            a, b);
+    fclose(c);
+    join(out, sizeof out, d.path, "out");
+    assert_int_equal(af_merge_file(path, out, &o, &plan, &err), AF_EUSAGE);
+    CHECK_MSG(strstr(err.msg, "is a llama and"), "%s", err.msg);
+    CHECK_MSG(strstr(err.msg, "a qwen3: models of different"), "%s", err.msg);
+    o.mixed = true;
+    CHECK_OK(af_merge_file(path, out, &o, &plan, &err), err);
+    scratch_free(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names), cmocka_unit_test(test_other_numbers_of_layers),
-        cmocka_unit_test(test_gradients_over_blocks), cmocka_unit_test(test_tied_heads)};
+        cmocka_unit_test(test_gradients_over_blocks), cmocka_unit_test(test_tied_heads),
+        cmocka_unit_test(test_other_architectures_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

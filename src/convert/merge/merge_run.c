@@ -383,6 +383,23 @@ static void fill_plan(const af_merge_run *r, af_merge_plan *p)
     p->memory_bytes = most;
 }
 
+/* Tensors of one name mean other things in models of other architectures, and what only some of
+ * them have would be left out. */
+static af_status check_types(const af_merge_run *r, af_error *err)
+{
+    const af_model_reader *a = r->in[0];
+    for (int i = 1; i < r->config->models && !r->o->mixed; i++) {
+        const af_model_reader *b = r->in[i];
+        if (strcmp(a->config.model_type, b->config.model_type) != 0)
+            return af_fail(err, AF_EUSAGE,
+                           "%s: '%s' is a %s and '%s' a %s: models of different architectures are "
+                           "merged with --allow-crimes only",
+                           r->config->file, r->config->model[0], a->config.model_type,
+                           r->config->model[i], b->config.model_type);
+    }
+    return AF_OK;
+}
+
 static af_status run_all(af_merge_run *r, const char *out, af_merge_plan *plan, af_error *err)
 {
     af_status st = AF_OK;
@@ -396,6 +413,7 @@ static af_status run_all(af_merge_run *r, const char *out, af_merge_plan *plan, 
         }
         paths[i] = r->in[i]->path;
     }
+    AF_TRY(check_types(r, err));
     AF_TRY(af_pool_new(&r->pool, r->o->threads, err));
     AF_TRY(af_merge_tokens_init(&r->tokens, r, err));
     AF_TRY(af_merge_plan_items(r, err));
