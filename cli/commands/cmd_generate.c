@@ -292,6 +292,9 @@ static const char *contradiction(const generate_job *j, const generate_args *g)
         return "--chat has no effect on --prompt-ids";
     if (j->o.max_new < 0)
         return "--max-new-tokens must be at least 0";
+    for (int i = 0; i < g->stops.count; i++)
+        if (!*g->stops.item[i])
+            return "--stop has an empty text";
     if (af_cli_constraint_count(&j->constraint) > 1)
         return "give one of --json-schema, --json-schema-file, --grammar and --grammar-file";
     if (af_cli_constraint_count(&j->constraint) && j->o.ignore_eos)

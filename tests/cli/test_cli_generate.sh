@@ -61,6 +61,7 @@ usage() {
 qwen=$models/qwen2_tiny
 usage "--system has no effect without --chat" generate "$qwen" --prompt-ids 1 --system x
 usage "--chat has no effect on --prompt-ids" generate "$qwen" --prompt-ids 1 --chat
+usage "--stop has an empty text" generate "$qwen" -p x --stop ""
 usage "--max-new-tokens must be at least 0" generate "$qwen" --prompt-ids 1 -n -3
 usage "--seq applies to plain text" eval "$qwen" --data "$tmp/rows.jsonl" --seq 64
 usage "must be at least 2" eval "$qwen" --data "$tmp/rows.jsonl" --sequence-len -4

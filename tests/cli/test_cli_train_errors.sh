@@ -39,6 +39,7 @@ key "command line|unknown key 'lr_'" lr_=1
 key "command line: lora_target_modules:2: did not find" 'lora_target_modules=[q_proj'
 key "unknown option '--max_steps=3'|key=value" --max_steps=3
 key "output_dir is empty" output_dir=
+key "command line: a dataset has no path" datasets=
 # --- values
 key "max_steps must be a whole number|soon" max_steps=soon
 key "max_steps must be a whole number|2.5" max_steps=2.5

@@ -76,6 +76,10 @@ static void test_values_as_text(void **state)
         {AX "sample_packing: \"True\"", "sample_packing: true\n"},
         {TRL "use_peft: \"true\"\nlora_r: \"4\"", "adapter: lora\n"},
         {AX "seed: 3\nrun_name: \"17\"", "seed: 3\n"},
+        {AX "adapter: lora\npeft_init_lora_weights: True", "peft_init_lora_weights: \"true\"\n"},
+        {TRL "use_peft: true\ninit_lora_weights: True", "peft_init_lora_weights: \"true\"\n"},
+        {AX "resume_from_checkpoint: True", "resume_from_checkpoint: \"auto\"\n"},
+        {AX "resume_from_checkpoint: False\nseed: 5", "seed: 5\n"},
     };
     static const char *const bad[][2] = {
         {AX "learning_rate: \"fast\"", "learning_rate must be a number, not 'fast' in quotes"},

@@ -267,6 +267,9 @@ static af_status not_there(const af_data_source *s, const char *path, const char
                            af_error *err)
 {
     char at[300];
+    if (!*path)
+        return af_fail(err, AF_EUSAGE, "%s: a dataset has no path",
+                       af_data_source_loc(at, run_path, s->line));
     return af_fail(err, AF_EUSAGE,
                    "%s: dataset %s is not there (a file or a folder of this machine is "
                    "wanted)",

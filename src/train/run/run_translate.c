@@ -117,6 +117,10 @@ static const struct {
     {"pref_loss", "simpo", NULL, NULL},
     {"training_type", "lora", "adapter", "lora"}, /* Unsloth */
     {"training_type", "full", "adapter", "full"},
+    {"peft_init_lora_weights", "true", "peft_init_lora_weights", "true"}, /* in any spelling */
+    {"init_lora_weights", "true", "peft_init_lora_weights", "true"},
+    {"resume_from_checkpoint", "true", "resume_from_checkpoint", "true"},
+    {"resume_from_checkpoint", "false", "resume_from_checkpoint", "false"},
     {"use_loftq", "true", "peft_init_lora_weights", "loftq"},
     {"use_loftq", "false", NULL, NULL},
     {"enable_wandb", "true", "report_to", "wandb"},
