@@ -63,12 +63,13 @@ int cmd_export(int argc, char **argv)
     af_verify_result v = {0};
     af_error err = {0};
     bool verify = false;
+    af_opt_list adapter = {0};
     const af_opt opts[] = {
         {'o', "output", AF_OPT_STR, &out, "PATH",
          ".gguf file to write; a folder when MODEL is a .gguf file or an adapter"},
         {'t', "type", AF_OPT_STR, &o.type, "TYPE",
          "f32, f16, bf16, q8_0, q4_k_m, ... [as the model]"},
-        {0, "adapter", AF_OPT_STR, &o.adapter, "DIR", "adapter to merge in"},
+        {0, "adapter", AF_OPT_LIST, &adapter, "DIR", "adapter to merge in"},
         {0, "adapter-only", AF_OPT_FLAG, &o.adapter_only, NULL, "write the adapter alone, as GGUF"},
         {0, "pure", AF_OPT_FLAG, &o.pure, NULL, "use one type for all matrices"},
         {0, "imatrix", AF_OPT_STR, &o.imatrix, "FILE", "importance matrix to use"},
@@ -91,6 +92,8 @@ int cmd_export(int argc, char **argv)
         return af_opts_exit(p);
     if (!out)
         return af_cli_error(AF_EXIT_USAGE, "export", "-o PATH is required");
+    if (!af_cli_one_adapter("export", &adapter, &o.adapter))
+        return AF_EXIT_USAGE;
     if (af_cli_on_cpu("export", &common, &err) != AF_OK)
         return af_report("export", &err);
     af_cli_log(&common);

@@ -126,6 +126,9 @@ static const char *contradiction(const merge_args *f, int args)
         return "--rank must be 1 to 65536";
     if ((f->combine || f->density != 0 || f->adapter_only) && !f->adapter.count)
         return "--combine, --density and --adapter-only have no effect without --adapter";
+    const bool thins = f->combine && strcmp(f->combine, "linear") && strcmp(f->combine, "cat");
+    if (f->density != 0 && !thins)
+        return "--density has no effect with --combine linear (the default) and cat";
     if (f->mixed && (f->extract || f->adapter.count))
         return "--allow-crimes applies to a merge file only";
     if (f->type && !f->adapter.count)

@@ -64,6 +64,25 @@ static int report(const char *model, const char *adapter, const char *out, const
     return AF_EXIT_OK;
 }
 
+static const char *wrong_usage(const char *out, const af_quantize_opts *o)
+{
+    if (!out || !o->type)
+        return out ? "--type TYPE is required" : "-o PATH is required";
+    if (o->imatrix_chunks && !o->imatrix_data)
+        return "--imatrix-chunks has no effect without --imatrix-data";
+    return NULL;
+}
+
+/* The text to measure by, and the device of what is computed. */
+static af_status check_needs(const char *eval, const af_quantize_opts *o, const af_common *c,
+                             af_error *err)
+{
+    const af_status st = eval ? find_data(eval, err) : AF_OK;
+    if (st != AF_OK)
+        return st;
+    return eval || o->imatrix_data ? af_cli_has_device(c, err) : af_cli_on_cpu("quantize", c, err);
+}
+
 int cmd_quantize(int argc, char **argv)
 {
     const char *out = NULL, *eval = NULL, *arg[1];
@@ -72,6 +91,7 @@ int cmd_quantize(int argc, char **argv)
     af_quantize_opts o = {0};
     af_convert_report *r = NULL;
     af_error err = {0};
+    af_opt_list adapter = {0};
     const af_opt opts[] = {
         {'o', "output", AF_OPT_STR, &out, "PATH", "folder (nf4, fp4, int8) or .gguf file to write"},
         {'t', "type", AF_OPT_STR, &o.type, "TYPE",
@@ -87,7 +107,7 @@ int cmd_quantize(int argc, char **argv)
          "number of 512-token chunks of that text to use [all]"},
         {0, "imatrix-out", AF_OPT_STR, &o.imatrix_out, "FILE",
          "save the importance matrix here (.dat or .gguf)"},
-        {0, "adapter", AF_OPT_STR, &o.adapter, "DIR", "adapter to merge in first"},
+        {0, "adapter", AF_OPT_LIST, &adapter, "DIR", "adapter to merge in first"},
         {0, "eval", AF_OPT_STR, &eval, "FILE",
          "print the perplexity before and after on this text or dataset"},
         {0, "force", AF_OPT_FLAG, &o.force, NULL,
@@ -105,14 +125,12 @@ int cmd_quantize(int argc, char **argv)
     const af_parsed p = af_opts_parse(&usage, &common, argc, argv, arg, &count);
     if (p != AF_PARSED_OK)
         return af_opts_exit(p);
-    if (!out || !o.type)
-        return af_cli_error(AF_EXIT_USAGE, "quantize", "%s is required",
-                            out ? "--type TYPE" : "-o PATH");
-    if (eval && find_data(eval, &err) != AF_OK)
-        return af_report("quantize", &err);
-    const bool computes = eval || o.imatrix_data;
-    if ((computes ? af_cli_has_device(&common, &err) : af_cli_on_cpu("quantize", &common, &err)) !=
-        AF_OK)
+    const char *wrong = wrong_usage(out, &o);
+    if (wrong)
+        return af_cli_error(AF_EXIT_USAGE, "quantize", "%s", wrong);
+    if (!af_cli_one_adapter("quantize", &adapter, &o.adapter))
+        return AF_EXIT_USAGE;
+    if (check_needs(eval, &o, &common, &err) != AF_OK)
         return af_report("quantize", &err);
     af_cli_log(&common);
     af_cli_remove_partial_output();

@@ -61,6 +61,16 @@ bool af_cli_split_weight(const char *s, char *dir, size_t size, double *weight)
     return isfinite((float)w);
 }
 
+bool af_cli_one_adapter(const char *command, const af_opt_list *list, const char **adapter)
+{
+    *adapter = list->count ? list->item[0] : NULL;
+    if (list->count > 1)
+        (void)af_cli_error(
+            AF_EXIT_USAGE, command,
+            "one --adapter is merged here: combine several with 'afinar merge' first");
+    return list->count <= 1;
+}
+
 af_status af_cli_open_model(af_model **out, const char *model, const af_model_flags *f,
                             const af_common *c, af_error *err)
 {

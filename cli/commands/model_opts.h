@@ -27,6 +27,9 @@ double af_cli_top_p(double p);
 /* Splits DIR=WEIGHT, unless the whole string is an existing folder. False when the path is too long
  * or the weight is not finite. */
 bool af_cli_split_weight(const char *s, char *dir, size_t size, double *weight);
+/* The one --adapter of a command that merges it, NULL without; more are wrong usage, which is
+ * printed: false. */
+bool af_cli_one_adapter(const char *command, const af_opt_list *list, const char **adapter);
 /* All of a file, "-" is stdin: *text is malloc'ed, with a NUL after it. */
 AF_CHECKED af_status af_cli_read_file(char **text, size_t *len, const char *path, af_error *err);
 /* [1, 2, 3] */

@@ -63,8 +63,8 @@ static af_status read_rows(rows *out, const char *path, af_error *err)
     AF_TRY(af_safetensors_open(&f, path, err));
     const af_stored *ids = find_ints(f, "input_ids"), *m = find_ints(f, "attention_mask");
     if (!ids)
-        AF_TRY(
-            af_fail(err, AF_EFORMAT, "%s has no 'input_ids' of two dimensions and type I32", path));
+        AF_TRY(af_fail(err, AF_EFORMAT,
+                       "%s has no 'input_ids' of two dimensions and type I32 or I64", path));
     if (m && (m->dim[0] != ids->dim[0] || m->dim[1] != ids->dim[1]))
         AF_TRY(af_fail(err, AF_EFORMAT,
                        "%s: attention_mask is %" PRId64 "x%" PRId64 ", input_ids %" PRId64

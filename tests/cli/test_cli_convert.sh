@@ -264,6 +264,16 @@ left "a wrong second merge"
 # usage: exit 2
 "$AFINAR" quantize "$llama" --type q8_0 2>/dev/null; status $? 2 "no -o"
 "$AFINAR" merge ties.yml 2>/dev/null; status $? 2 "merge without -o"
+misused() {
+    err=$("$AFINAR" "${@:2}" 2>&1); status $? 2 "${*:2}"
+    has "$err" "$1"
+}
+misused "one --adapter is merged here" export "$llama" --adapter a --adapter b -o "$tmp/x.gguf"
+misused "one --adapter is merged here" quantize "$llama" --type q8_0 --adapter a --adapter b -o "$tmp/x.gguf"
+misused "--imatrix-chunks has no effect without" quantize "$llama" --type q8_0 --imatrix-chunks 3 -o "$tmp/x.gguf"
+misused "--density has no effect with --combine linear" merge "$llama" --adapter a --density 0.3 -o "$tmp/x"
+misused "--density has no effect with --combine linear" merge "$llama" --adapter a --combine cat --density 0.3 -o "$tmp/x"
+misused "--allow-crimes applies to a merge file only" merge "$llama" --adapter a --allow-crimes -o "$tmp/x"
 "$AFINAR" export "$llama" --tipe q8_0 -o "$tmp/x.gguf" 2>/dev/null; status $? 2 "unknown option"
 
 # failures: exit 1, one line, nothing left

@@ -55,7 +55,9 @@ static af_status read_adapters(af_adapter **out, af_model_reader *in,
     for (int i = 0; i < o->adapters; i++) {
         free(dir);
         dir = NULL;
-        AF_TRY(af_model_resolve(&dir, o->adapter[i], err));
+        st = af_model_resolve(&dir, o->adapter[i], err);
+        if (st != AF_OK)
+            AF_TRY(af_fail_prefix(st, err, "adapter '%s'", o->adapter[i]));
         AF_TRY(af_model_reader_read_adapter(in, dir, &one[i], err));
         AF_TRY(check_outside(in, one[i], o->adapter[i], in->may_resize, err));
         if (!in->may_resize)
