@@ -11,6 +11,8 @@
     "\"num_attention_heads\":4"
 #define CONFIG(type, more) "{\"model_type\":\"" type "\"," SIZES more "}"
 
+#define GROUPED ",\"mamba_n_heads\":8,\"num_key_value_heads\":2"
+
 static char tmp_dir[] = "/tmp/afinar-cfg-XXXXXX";
 
 static void parse(af_hf_config *c, const char *text)
@@ -253,6 +255,23 @@ static void test_keys_are_read_where_transformers_reads_them(void **state)
         {CONFIG("qwen2", ",\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":2.0,"
                          "\"rope_theta\":5e5},\"rope_scaling\":{}"),
          1, 5e5, AF_ROPE_LINEAR, "silu"},
+        /* its own words, and those of others in the set alone */
+        {CONFIG("gpt_neox", ",\"partial_rotary_factor\":1,\"rope_theta\":7e5,\"rope_scaling\":"
+                            "{\"rope_type\":\"linear\",\"factor\":2}"),
+         0.25, 1e4, AF_ROPE_LINEAR, "gelu"},
+        {CONFIG("gpt_neox", ",\"rotary_pct\":0.5,\"rotary_emb_base\":5e5,\"rope_scaling\":"
+                            "{\"type\":\"linear\",\"factor\":2}"),
+         0.5, 5e5, AF_ROPE_LINEAR, "gelu"},
+        {CONFIG("bamba", GROUPED ",\"partial_rotary_factor\":1"), 0.5, 1e4, AF_ROPE_DEFAULT,
+         "silu"},
+        {CONFIG("bamba", GROUPED ",\"rope_parameters\":{\"partial_rotary_factor\":1}"), 1, 1e4,
+         AF_ROPE_DEFAULT, "silu"},
+        {CONFIG("cwm", GROUPED ",\"rope_theta\":7e5"), 1, 1e6, AF_ROPE_LLAMA3, "silu"},
+        {CONFIG("apertus", ",\"rope_theta\":7e5,\"rope_scaling\":null"), 1, 12e6, AF_ROPE_LLAMA3,
+         "xielu"},
+        {CONFIG("deepseek_v3", ",\"rope_parameters\":{\"rope_type\":\"proportional\","
+                               "\"partial_rotary_factor\":0.25}"),
+         0.25, 1e4, AF_ROPE_PROPORTIONAL, "silu"},
         {CONFIG("gemma", ",\"hidden_act\":\"gelu\""), 1, 1e4, AF_ROPE_DEFAULT, "gelu_pytorch_tanh"},
         {CONFIG("gemma", ",\"hidden_act\":\"relu\""), 1, 1e4, AF_ROPE_DEFAULT, "relu"},
         {CONFIG("gemma2", ",\"hidden_act\":\"relu\""), 1, 1e4, AF_ROPE_DEFAULT,
@@ -290,6 +309,39 @@ static void test_longrope(void **state)
     assert_int_equal(c.rope.type, AF_ROPE_LONGROPE);
     assert_true(c.rope.factor == 4);
     assert_true(c.rope.long_factor[3] == 4 && c.rope.short_count == 4);
+    af_hf_config_clear(&c);
+}
+
+/* One set follows the length outside of it; a set per kind of layer has its own. */
+static void test_the_original_length_is_outside_or_inside(void **state)
+{
+    (void)state;
+    af_hf_config c = {0};
+    parse(&c, CONFIG("llama", ",\"max_position_embeddings\":256,"
+                              "\"original_max_position_embeddings\":64,\"rope_scaling\":"
+                              "{\"rope_type\":\"yarn\",\"factor\":2,"
+                              "\"original_max_position_embeddings\":32}"));
+    assert_int_equal(c.rope.original_max_position_embeddings, 64);
+    af_hf_config_clear(&c);
+    parse(&c, CONFIG("llama", ",\"max_position_embeddings\":256,\"rope_scaling\":"
+                              "{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,"
+                              "\"high_freq_factor\":4}"));
+    assert_int_equal(c.rope.original_max_position_embeddings, 256);
+    af_hf_config_clear(&c);
+    parse(&c, CONFIG("gemma3_text",
+                     ",\"head_dim\":4,\"max_position_embeddings\":256,\"rope_parameters\":{"
+                     "\"full_attention\":{\"rope_type\":\"longrope\",\"short_factor\":[1,1],"
+                     "\"long_factor\":[2,4],\"factor\":3,\"original_max_position_embeddings\":32},"
+                     "\"sliding_attention\":{\"rope_type\":\"longrope\",\"short_factor\":[1,1],"
+                     "\"long_factor\":[2,4],\"original_max_position_embeddings\":64}}"));
+    assert_true(c.rope.factor == 3 && c.local_rope.factor == 4);
+    af_hf_config_clear(&c);
+    parse(&c, CONFIG("olmo3", ",\"sliding_window\":8,\"rope_parameters\":{\"full_attention\":{"
+                              "\"rope_type\":\"default\",\"partial_rotary_factor\":0.5},"
+                              "\"sliding_attention\":{\"rope_type\":\"proportional\","
+                              "\"partial_rotary_factor\":0.5}}"));
+    assert_true(c.rope.partial_rotary_factor == 1 && c.local_rope.partial_rotary_factor == 0.5);
+    assert_true(c.local_rope.theta == 5e5);
     af_hf_config_clear(&c);
 }
 
@@ -335,6 +387,7 @@ static void test_wrong_values_have_one_clear_error(void **state)
         {CONFIG("llama", ",\"rope_theta\":0"), "rope_theta"},
         {CONFIG("llama", ",\"rope_scaling\":{\"rope_type\":\"yarn\"}"), "factor"},
         {CONFIG("llama", ",\"rope_scaling\":{\"rope_type\":\"mrope\"}"), "'mrope'"},
+        {CONFIG("phi3", ",\"rope_scaling\":{\"type\":\"longrope\",\"factor\":0}"), "factor"},
         {CONFIG("llama", ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}"), "low_freq"},
         {CONFIG("phi3", ",\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1],"
                         "\"long_factor\":[1]}"),
@@ -481,6 +534,7 @@ int main(void)
         cmocka_unit_test(test_keys_are_read_where_transformers_reads_them),
         cmocka_unit_test(test_experts_of_dense_families_are_not_read),
         cmocka_unit_test(test_longrope),
+        cmocka_unit_test(test_the_original_length_is_outside_or_inside),
         cmocka_unit_test(test_a_multimodal_model_says_at_the_top_whether_its_head_is_tied),
         cmocka_unit_test(test_wrong_values_have_one_clear_error),
         cmocka_unit_test(test_gguf_metadata_gives_the_same_struct),

@@ -192,8 +192,8 @@ FAMILIES = ["llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "gemma", "gemma2"
             "phi3", "smollm3", "olmo2", "granite", *CONFIGS, *published.CONFIGS]
 
 
-# Younger than transformers 5, and gpt_oss, which has YaRN where the old spelling says nothing
-NEW_SPELLING = ("gemma4_text", "gemma4_unified_text", "gpt_oss", "laguna", "lfm3", "mimo_v2_flash", "cohere_compass_text")
+# Younger than transformers 5, and those that have a scaling where the old spelling says nothing
+NEW_SPELLING = ("apertus", "cwm", "gemma4_text", "gemma4_unified_text", "gpt_oss", "laguna", "lfm3", "mimo_v2_flash", "cohere_compass_text")
 
 
 def old_spelling(path):
@@ -231,6 +231,9 @@ def make_model(family, seed):
     r = random.Random(f"{family}{seed}")
     torch.manual_seed(seed)
     cfg = make_config(family, r)
+    for v in (getattr(cfg, "rope_parameters", None) or {}).values():  # read outside of these alone
+        if isinstance(v, dict):
+            v.pop("truncate", None)
     cfg._attn_implementation = cfg._experts_implementation = "eager"
     if getattr(cfg, "alibi", False):  # falcon's eager attention adds the biases twice
         cfg._attn_implementation = "sdpa"

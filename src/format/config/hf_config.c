@@ -61,7 +61,31 @@ static void get_rope(af_config_source *s, const json_t *obj, af_arena *arena, af
     const int max = AF_CONFIG_ROPE_FACTORS_MAX;
     r->short_factor = af_config_nums(&in, arena, "short_factor", max, &r->short_count);
     r->long_factor = af_config_nums(&in, arena, "long_factor", max, &r->long_count);
+    if (r->type == AF_ROPE_LONGROPE && !af_config_value(&in, "factor"))
+        r->factor = 0; /* absent: by the lengths */
+    else if (r->factor == 0)
+        af_config_wrong(&in, "factor of the rope scaling", "a positive number");
     s->st = in.st;
+}
+
+/* What the lengths decide. One set for all layers follows the key outside, where it is there. */
+static void finish_rope(const af_hf_config *c, af_rope_config *r, int64_t outside)
+{
+    if (outside > 0 &&
+        (r->type == AF_ROPE_LLAMA3 || r->type == AF_ROPE_YARN || r->type == AF_ROPE_LONGROPE))
+        r->original_max_position_embeddings = outside;
+    if (r->type == AF_ROPE_LONGROPE && r->factor == 0)
+        r->factor =
+            r->original_max_position_embeddings > 0
+                ? (double)c->max_position_embeddings / (double)r->original_max_position_embeddings
+                : 1;
+}
+
+/* Of a family that does not read it. */
+static void ignore_part(af_rope_config *r)
+{
+    if (r->type == AF_ROPE_DEFAULT && r->partial_rotary_factor > 0 && r->partial_rotary_factor <= 1)
+        r->partial_rotary_factor = 1;
 }
 
 /* v4: rope_theta and rope_scaling at the top; v5: rope_parameters, one set or one per layer type.
@@ -99,20 +123,18 @@ static void get_ropes(af_config_source *s, af_hf_config *c, const af_family *f)
         get_rope(s, v4, &c->arena, &c->rope);
     if (json_is_object(local)) {
         c->has_local_rope = true;
+        if (c->local_rope.theta == 0)
+            c->local_rope.theta = base.theta;
         get_rope(s, local, &c->arena, &c->local_rope);
     }
-    const double part = c->rope.partial_rotary_factor;
+    finish_rope(c, &c->rope, json_is_object(full) ? 0 : base.original_max_position_embeddings);
+    finish_rope(c, &c->local_rope, 0);
     const bool known =
         f->same || strcmp(f->model_type, c->model_type) == 0; /* others may read it */
-    if (known && f->partial == 0 && c->rope.type == AF_ROPE_DEFAULT && part > 0 && part <= 1)
-        /* this family does not read it */
-        c->rope.partial_rotary_factor = c->local_rope.partial_rotary_factor = 1;
-    const json_t *own = af_config_value(s, "rope_parameters");
-    own = own ? own : af_config_value(s, "rope_scaling");
-    if (c->rope.type == AF_ROPE_LONGROPE && !json_is_number(json_object_get(own, "factor")) &&
-        c->rope.original_max_position_embeddings > 0)
-        c->rope.factor =
-            (double)c->max_position_embeddings / (double)c->rope.original_max_position_embeddings;
+    if (known && f->partial == 0) {
+        ignore_part(&c->rope);
+        ignore_part(&c->local_rope);
+    }
 }
 
 static bool layer_type(const char *name, af_layer_type *out)

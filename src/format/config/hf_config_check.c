@@ -125,7 +125,8 @@ AF_CHECKED static af_status check_rope(const af_hf_config *c, af_rope_config *r,
         return bad(name, "partial_rotary_factor", r->partial_rotary_factor, "above 0 and up to 1",
                    err);
     if (r->original_max_position_embeddings == 0 &&
-        (r->type == AF_ROPE_YARN || r->type == AF_ROPE_DYNAMIC || r->type == AF_ROPE_LONGROPE))
+        (r->type == AF_ROPE_YARN || r->type == AF_ROPE_DYNAMIC || r->type == AF_ROPE_LONGROPE ||
+         r->type == AF_ROPE_LLAMA3))
         r->original_max_position_embeddings = c->max_position_embeddings;
     return check_by_type(c, r, name, err);
 }

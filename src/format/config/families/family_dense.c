@@ -153,6 +153,8 @@ static void bitnet_keys(af_config_source *s, af_hf_config *c)
         af_config_wrong(s, "head_dim", "hidden_size / num_attention_heads");
 }
 
+static void apertus_keys(af_config_source *s, af_hf_config *c) { af_config_llama3(s, c, 12e6, 8); }
+
 const af_family af_families_dense[] = {
     {.model_type = "olmo3",
      .gguf = "olmo2",
@@ -170,7 +172,8 @@ const af_family af_families_dense[] = {
      .act = "xielu",
      .eps = 1e-5,
      .theta = 12e6,
-     .pad = 4},
+     .pad = 4,
+     .keys = apertus_keys},
     {.model_type = "arcee", .gguf = "arcee", .act = "relu2", .eps = 1e-5, .theta = 1e4},
     {.model_type = "exaone4",
      .gguf = "exaone4",

@@ -37,6 +37,24 @@ bool af_config_part(af_config_source *in, af_config_source *s, const char *key)
     return json_is_object(own) && s->st == AF_OK;
 }
 
+const json_t *af_config_ropes(af_config_source *s)
+{
+    const json_t *old = af_config_value(s, "rope_scaling");
+    return json_object_size(old) ? old : af_config_value(s, "rope_parameters");
+}
+
+void af_config_llama3(af_config_source *s, af_hf_config *c, double theta, double factor)
+{
+    if (af_config_ropes(s))
+        return;
+    c->rope.type = AF_ROPE_LLAMA3;
+    c->rope.theta = theta;
+    c->rope.factor = factor;
+    c->rope.low_freq_factor = 1;
+    c->rope.high_freq_factor = 4;
+    c->rope.original_max_position_embeddings = 8192;
+}
+
 double af_config_clip(af_config_source *s)
 {
     const double clip = af_config_num(s, "clip_qkv", 0);

@@ -22,7 +22,8 @@ static void latent_keys(af_config_source *s, af_hf_config *c, int lora, int nope
         af_config_wrong(s, "qk_rope_head_dim", "an even number");
     c->head_dim = l->qk_nope_dim + l->qk_rope_dim;
     c->num_key_value_heads = c->num_attention_heads;
-    c->rope.partial_rotary_factor = 1; /* of the rotated part, which has its own size */
+    if (c->rope.type != AF_ROPE_PROPORTIONAL)
+        c->rope.partial_rotary_factor = 1; /* of the rotated part, which has its own size */
     c->attention_out_bias = c->attention_bias;
 }
 

@@ -79,16 +79,7 @@ void af_config_layer_thetas(af_config_source *s, af_hf_config *c)
 }
 
 /* A window over all layers but every fourth, and llama3's scaling where nothing else is said. */
-static void cwm_keys(af_config_source *s, af_hf_config *c)
-{
-    if (!af_config_value(s, "rope_parameters") && !af_config_value(s, "rope_scaling")) {
-        c->rope.type = AF_ROPE_LLAMA3;
-        c->rope.factor = 16;
-        c->rope.low_freq_factor = 1;
-        c->rope.high_freq_factor = 4;
-        c->rope.original_max_position_embeddings = 8192;
-    }
-}
+static void cwm_keys(af_config_source *s, af_hf_config *c) { af_config_llama3(s, c, 1e6, 16); }
 
 static void ministral_keys(af_config_source *s, af_hf_config *c)
 {

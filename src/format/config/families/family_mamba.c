@@ -80,7 +80,8 @@ static void read_bamba(af_config_source *s, af_hf_config *c)
                 types[i] = AF_LAYER_FULL;
     }
     c->layer_types = types;
-    c->rope.partial_rotary_factor = 0.5; /* whatever a key says */
+    if (!json_object_get(af_config_ropes(s), "partial_rotary_factor"))
+        c->rope.partial_rotary_factor = 0.5; /* whatever a key outside says */
     if (af_config_num(s, "z_loss_coefficient", 0) != 0 && s->st == AF_OK)
         s->st = af_fail(s->err, AF_EUNSUPPORTED,
                         "%s: z_loss_coefficient is not 0: that loss is not supported", s->name);

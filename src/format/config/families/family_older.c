@@ -9,16 +9,16 @@ static const double ALIBI_MAX = 8;
 
 static void gpt_neox_keys(af_config_source *s, af_hf_config *c)
 {
-    const json_t *rope = af_config_value(s, "rope_parameters");
+    const json_t *rope = af_config_ropes(s);
     c->attention_bias = c->attention_out_bias = af_config_bool(s, "attention_bias", true);
     c->use_parallel_residual = af_config_bool(s, "use_parallel_residual", true);
     c->padding_row = -1;
     c->num_key_value_heads = c->num_attention_heads;
-    if (!rope) { /* its old spelling */
-        c->rope.partial_rotary_factor =
-            af_config_num(s, "rotary_pct", c->rope.partial_rotary_factor);
-        c->rope.theta = af_config_num(s, "rotary_emb_base", c->rope.theta);
-    }
+    /* its own words; those of others outside of the set are not read */
+    if (!json_object_get(rope, "partial_rotary_factor"))
+        c->rope.partial_rotary_factor = af_config_num(s, "rotary_pct", 0.25);
+    if (!json_object_get(rope, "rope_theta"))
+        c->rope.theta = af_config_num(s, "rotary_emb_base", 1e4);
 }
 
 static void gpt_neox_gguf(const af_gguf *g, const char *arch, af_hf_config *c)
