@@ -248,6 +248,8 @@ static void test_hostile_values(void **state)
          "moe_latent_size"},
         {CONFIG("nemotron_h", FFN ",\"hybrid_override_pattern\":\"M\",\"time_step_min\":-1"),
          "time_step_min"},
+        {CONFIG("granitemoehybrid", FFN ",\"mamba_n_heads\":8,\"hidden_act\":\"gelu\""),
+         "hidden_act is 'gelu': Mamba layers are supported with silu alone"},
         {CONFIG("granitemoehybrid", FFN ",\"mamba_n_heads\":8,\"num_local_experts\":99999999"),
          "num_local_experts"},
     };

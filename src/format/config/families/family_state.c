@@ -320,6 +320,11 @@ static void read_granite_hybrid(af_config_source *s, af_hf_config *c)
         types[i] = AF_LAYER_MAMBA;
     if (types)
         c->layer_types = types;
+    bool mamba = false;
+    for (int64_t i = 0; c->layer_types && i < c->num_hidden_layers && s->st == AF_OK; i++)
+        mamba |= c->layer_types[i] > AF_LAYER_SLIDING;
+    if (mamba)
+        af_config_only_silu(s, c, "hidden_act", "Mamba layers");
     const char *position = af_config_str(s, &c->arena, "position_embedding_type", "nope");
     if (strcmp(position, "rope") != 0)
         af_config_no_ropes(s, c);
