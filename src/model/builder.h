@@ -45,7 +45,8 @@ typedef struct af_model_leaves {
     af_tensor *inv_freq[AF_ROPE_SETS];
     /* ALiBi, NULL = none: f32 [heads] and [heads][..] of alibi.h, written with inv_freq */
     af_tensor *alibi, *alibi_pick;
-    af_tensor *decay; /* f32 [heads], NULL = none: slopes of decay.h, written with inv_freq */
+    af_tensor *decay;     /* f32 [heads], NULL = none: slopes of decay.h, written with inv_freq */
+    af_tensor *sinusoids; /* f32 [positions][width], NULL = none: rope_table.h, with inv_freq */
     af_qat qat;
     af_tensor *qat_on;   /* f32 [1], an input where qat.switched, else NULL */
     af_tensor *qat_rows; /* i32 [1], an input where nvfp4 inputs share a scale: how many rows */

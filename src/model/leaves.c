@@ -212,6 +212,9 @@ static void declare_rope(af_model_leaves *l)
     }
     if (s->state.fixed_decay)
         l->decay = af_graph_weight(l->graph, "decay", AF_DTYPE_F32, 1, &H);
+    if (s->arch->sinusoids)
+        l->sinusoids = af_graph_weight(l->graph, "sinusoids", AF_DTYPE_F32, 2,
+                                       (int64_t[]){s->max_positions, s->width});
 }
 
 af_status af_model_leaves_init(af_model_leaves *out, af_graph *g, const af_model_spec *s,
@@ -342,6 +345,23 @@ static af_status write_decay(af_model_leaves *l, af_error *err)
     return st;
 }
 
+static af_status write_sinusoids(af_model_leaves *l, af_error *err)
+{
+    const af_model_spec *s = l->spec;
+    if (!l->sinusoids)
+        return AF_OK;
+    const uint64_t n = (uint64_t)s->max_positions * (uint64_t)s->width;
+    float *f = af_calloc(n, sizeof *f);
+    if (!f)
+        return af_fail_nomem(err, "vectors of positions", n * sizeof *f);
+    for (int64_t p = 0; p < s->max_positions; p++)
+        if (p + s->arch->positions_from != s->padding_row) /* that row is 0 */
+            af_sinusoids(f + p * s->width, s->width, p + s->arch->positions_from);
+    const af_status st = af_tensor_write(l->graph, l->sinusoids, f, n * sizeof *f, err);
+    free(f);
+    return st;
+}
+
 af_status af_model_write_rope(af_model_leaves *l, int64_t length, af_error *err)
 {
     const af_model_spec *s = l->spec;
@@ -360,6 +380,7 @@ af_status af_model_write_rope(af_model_leaves *l, int64_t length, af_error *err)
     }
     AF_TRY(write_alibi(l, err));
     AF_TRY(write_decay(l, err));
+    AF_TRY(write_sinusoids(l, err));
     l->rope_length = length;
 done:
     free(f);

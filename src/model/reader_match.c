@@ -459,7 +459,7 @@ static bool may_be_unused(const af_model_reader *in, const char *name)
                af_reader_is_unread_kv(&in->spec, name);
     if (af_ends_with(name, "rotary_emb.inv_freq") ||
         af_ends_with(name, "rotary_pos_emb.inv_freq") || af_ends_with(name, ".masked_bias") ||
-        af_reader_is_shared_copy(in, name))
+        af_ends_with(name, "embed_positions.weights") || af_reader_is_shared_copy(in, name))
         return true;
     if (in->spec.arch->stem &&
         (af_ends_with(name, ".attention.bias") || af_ends_with(name, ".attn.bias") ||

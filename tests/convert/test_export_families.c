@@ -174,6 +174,8 @@ static void test_changed_families(void **state)
         {"granite_swa", "{\"layer_rope_theta\":[10000,0,10000]}"},
         {"granitemoe_swa", "{\"layer_rope_theta\":[0,10000,10000]}"},
         {"mamba", "{\"use_bias\":false}"},
+        {"gpt_neox", "{\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":2,"
+                     "\"rope_theta\":777,\"partial_rotary_factor\":0.5}}"},
         {"bamba", "{\"mamba_proj_bias\":false,\"time_step_limit\":null,"
                   "\"num_attention_heads\":3,\"num_key_value_heads\":1}"},
         {"falcon_h1", "{\"projectors_bias\":false,\"attention_bias\":false}"},

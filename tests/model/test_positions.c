@@ -65,6 +65,9 @@ static void test_limits(void **state)
     check_family("gpt_bigcode", MOST, "positions this model has learned");
     check_family("opt", MOST, "positions this model has learned");
     check_family("opt_350m", MOST, "positions this model has learned");
+    check_family("openai_gpt", MOST, "positions this model has learned");
+    check_family("biogpt", MOST, "positions this model has learned");
+    check_family("xglm", MOST, "positions this model was made for");
     check_family("axk2", 16, "keys that the indexer");
     check_family("deepseek_v32", 16, "keys that the indexer");
     check_family("glm_moe_dsa", 16, "keys that the indexer");

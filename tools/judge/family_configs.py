@@ -605,6 +605,34 @@ def gpt2(j, r):
     return T.GPT2Config(**gpt(j, r), activation_function=r.choice(["gelu_new", "gelu_new", "gelu", "relu"]))
 
 
+def openai_gpt(j, r):
+    c = gpt(j, r)
+    c.pop("n_inner")
+    return T.OpenAIGPTConfig(**c, afn=r.choice(["gelu", "gelu", "relu", "silu"]))
+
+
+def fairseq(j, r, eps):
+    c = layer_norm(no_head(plain(j, r, kinds=["default"]), r), eps)
+    for k in ("num_key_value_heads", "rope_parameters", "attention_dropout"):
+        c.pop(k)
+    c["max_position_embeddings"] = max(c["max_position_embeddings"], 128)
+    c["pad_token_id"] = r.choice([1, 3, None])
+    return dict(c, scale_embedding=r.random() < .6)
+
+
+def biogpt(j, r):
+    return T.BioGptConfig(**fairseq(j, r, "layer_norm_eps"), hidden_act=r.choice(["gelu", "gelu", "relu"]), hidden_dropout_prob=0.0,
+                          attention_probs_dropout_prob=0.0)
+
+
+def xglm(j, r):
+    c = fairseq(j, r, "unread")
+    for old, new in (("hidden_size", "d_model"), ("num_hidden_layers", "num_layers"), ("num_attention_heads", "attention_heads"),
+                     ("intermediate_size", "ffn_dim")):
+        c[new] = c.pop(old)
+    return T.XGLMConfig(**c, activation_function=r.choice(["gelu", "gelu", "relu"]), dropout=0.0, attention_dropout=0.0)
+
+
 def gpt_bigcode(j, r):
     return T.GPTBigCodeConfig(**gpt(j, r), multi_query=r.random() < .6)
 
@@ -1013,7 +1041,7 @@ CONFIGS = {f.__name__: f for f in (
     aria_text,
     granitemoe, granitemoeshared, granitemoe_swa, granite_swa, cwm, ministral, helium, jais2, vaultgemma, hunyuan_v1_moe,
     ernie4_5_moe, minimax, minimax_m2, minimax_m3_vl_text, flex_olmo, mellum, solar_open, exaone_moe, afmoe, youtu, mistral4,
-    gpt_neox, falcon, gpt2, gpt_bigcode, gptj, codegen, opt, persimmon, phimoe, hyperclovax,
+    gpt_neox, falcon, gpt2, openai_gpt, biogpt, xglm, gpt_bigcode, gptj, codegen, opt, persimmon, phimoe, hyperclovax,
     minicpm3, hy_v3, internlm3, iquestcoder, laguna, mimo_v2_flash, flint, llama4_text, gemma3n_text, gemma3n_sizes, cohere2_moe, olmo, nanochat, gpt_neo, nemotron_h, bamba, mamba2, mamba, falcon_mamba, jamba, falcon_h1,
     bloom, mpt, falcon_alibi, zamba2, jetmoe, diffllama, bitnet, bitnet_online, bitnet_packed,
     opt_350m, dbrx)}

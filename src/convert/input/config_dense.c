@@ -88,6 +88,14 @@ static void put_exaone(json_t *o, const af_hf_config *c)
     json_object_set_new(o, "layer_norm_epsilon", short_real(c->rms_norm_eps));
 }
 
+/* Next to rope_scaling its own words count alone. */
+static void put_gpt_neox(json_t *o, const af_hf_config *c)
+{
+    json_object_set_new(o, "use_parallel_residual", json_boolean(c->use_parallel_residual));
+    json_object_set_new(o, "rotary_emb_base", short_real(c->rope.theta));
+    json_object_set_new(o, "rotary_pct", json_real(c->rope.partial_rotary_factor));
+}
+
 void af_config_dense(json_t *o, const af_hf_config *c)
 {
     if (is(c, "gpt2") || is(c, "gpt_bigcode"))
@@ -124,13 +132,15 @@ void af_config_dense(json_t *o, const af_hf_config *c)
     if (cohere)
         json_object_set_new(o, "logit_scale", short_real(c->logit_scale));
     if (is(c, "gpt_neox"))
-        json_object_set_new(o, "use_parallel_residual", json_boolean(c->use_parallel_residual));
+        put_gpt_neox(o, c);
     if (is(c, "stablelm")) {
         json_object_set_new(o, "use_qkv_bias", json_boolean(c->attention_bias));
         json_object_set_new(o, "use_parallel_residual", json_boolean(c->use_parallel_residual));
         json_object_set_new(o, "qk_layernorm", json_boolean(c->qk_norm));
     }
-    if (c->query_scaling_beta > 0 && !is(c, "llama4_text"))
-        json_object_set_new(json_object_get(o, "rope_parameters"), "llama_4_scaling_beta",
-                            short_real(c->query_scaling_beta));
+    static const char *const sets[] = {"rope_parameters", "rope_scaling"}; /* the last one counts */
+    for (size_t i = 0; i < AF_LEN(sets); i++)
+        if (c->query_scaling_beta > 0 && !is(c, "llama4_text") && json_object_get(o, sets[i]))
+            json_object_set_new(json_object_get(o, sets[i]), "llama_4_scaling_beta",
+                                short_real(c->query_scaling_beta));
 }

@@ -249,6 +249,7 @@ typedef struct af_arch {
     bool linears_turned;  /* weights of linears are [in][out] on disk (Conv1D of gpt2) */
     bool positions;       /* learned vectors of positions instead of a rotation */
     int positions_from;   /* the row of the first position */
+    bool sinusoids;       /* positions: the vectors are computed (rope_table.h), none are stored */
     bool qk_norm;         /* on q and k, before the rotation */
     bool qk_norm_bare;    /* the same without weights */
     bool qk_norm_config;  /* by use_qk_norm of the config */

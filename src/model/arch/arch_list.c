@@ -298,7 +298,7 @@ af_status af_list_model(af_model_spec *s, const af_hf_config *c, af_error *err)
     s->embed = af_list_tensor(&l, AF_SLOT_EMBED, -1, 2, s->embed_rows, s->embed_width, 1);
     if (s->arch->embed_norm)
         af_list_norm(&l, AF_SLOT_EMBED_NORM, AF_SLOT_EMBED_NORM_BIAS, -1);
-    if (s->arch->positions)
+    if (s->arch->positions && !s->arch->sinusoids)
         af_list_tensor(&l, AF_SLOT_POSITIONS, -1, 2, s->max_positions + s->arch->positions_from,
                        s->width, 1);
     if (s->embed_width != s->width) {

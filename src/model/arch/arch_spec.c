@@ -268,8 +268,8 @@ af_status af_spec_check_length(const af_model_spec *s, const char *what, int64_t
     if (s->arch->positions)
         return af_fail(err, AF_EUSAGE,
                        "%s of %" PRId64 " tokens: longer than the %" PRId64
-                       " positions this model has learned",
-                       what, length, most);
+                       " positions this model %s",
+                       what, length, most, s->arch->sinusoids ? "was made for" : "has learned");
     return af_fail(err, AF_EUSAGE,
                    "%s of %" PRId64 " tokens: longer than the %" PRId64
                    " keys that the indexer of this model picks (index_topk), and attention to a "

@@ -129,6 +129,18 @@ double af_rope_scale(const af_rope_config *c)
     return mscale(c->factor, 1);
 }
 
+void af_sinusoids(float *row, int64_t width, int64_t at)
+{
+    const int64_t half = width / 2;
+    const float step = (float)(log(10000.0) / (double)AF_MAX(half - 1, 1));
+    row[width - 1] = 0; /* of an odd width */
+    for (int64_t i = 0; i < half; i++) {
+        const float angle = (float)at * (float)exp((double)((float)i * -step));
+        row[i] = (float)sin((double)angle);
+        row[half + i] = (float)cos((double)angle);
+    }
+}
+
 bool af_rope_depends_on_length(const af_rope_config *c)
 {
     return c->type == AF_ROPE_DYNAMIC || c->type == AF_ROPE_LONGROPE;

@@ -12,6 +12,9 @@ void af_rope_inv_freq(float *inv_freq, const af_rope_config *c, int rope_dim, in
                       int64_t length);
 /* What cos and sin are multiplied with. */
 double af_rope_scale(const af_rope_config *c);
+/* The vector of a position that xglm adds: sines of all frequencies, then cosines. */
+void af_sinusoids(float *row, int64_t width, int64_t at);
+
 /* True when inv_freq changes with the length of the batch. */
 bool af_rope_depends_on_length(const af_rope_config *c);
 #endif

@@ -42,6 +42,25 @@ static const af_slot_name gpt2_names[] = {
     {0},
 };
 
+/* GPT, the first one: norms of the sums, and none at the end. */
+static const af_slot_name openai_names[] = {
+    {AF_SLOT_EMBED, "transformer.tokens_embed.weight", NULL},
+    {AF_SLOT_POSITIONS, "transformer.positions_embed.weight", NULL},
+    {AF_SLOT_ATTN_NORM, "ln_1.weight", NULL},
+    {AF_SLOT_ATTN_NORM_BIAS, "ln_1.bias", NULL},
+    {AF_SLOT_QKV, "attn.c_attn.weight", NULL},
+    {AF_SLOT_QKV_BIAS, "attn.c_attn.bias", NULL},
+    {AF_SLOT_O, "attn.c_proj.weight", NULL},
+    {AF_SLOT_O_BIAS, "attn.c_proj.bias", NULL},
+    {AF_SLOT_MLP_NORM, "ln_2.weight", NULL},
+    {AF_SLOT_MLP_NORM_BIAS, "ln_2.bias", NULL},
+    {AF_SLOT_UP, "mlp.c_fc.weight", NULL},
+    {AF_SLOT_UP_BIAS, "mlp.c_fc.bias", NULL},
+    {AF_SLOT_DOWN, "mlp.c_proj.weight", NULL},
+    {AF_SLOT_DOWN_BIAS, "mlp.c_proj.bias", NULL},
+    {0},
+};
+
 static const af_slot_name gpt_neo_names[] = {
     GPT_NAMES,
     {AF_SLOT_POSITIONS, "transformer.wpe.weight", NULL},
@@ -85,21 +104,42 @@ static const af_slot_name mpt_names[] = {
     {0},
 };
 
+/* Layers of decoders that come from fairseq. */
+#define FAIRSEQ_NAMES                                                                              \
+    {AF_SLOT_ATTN_NORM, "self_attn_layer_norm.weight", NULL},                                      \
+        {AF_SLOT_ATTN_NORM_BIAS, "self_attn_layer_norm.bias", NULL},                               \
+        {AF_SLOT_O, "self_attn.out_proj.weight", NULL},                                            \
+        {AF_SLOT_O_BIAS, "self_attn.out_proj.bias", NULL},                                         \
+        {AF_SLOT_MLP_NORM, "final_layer_norm.weight", NULL},                                       \
+        {AF_SLOT_MLP_NORM_BIAS, "final_layer_norm.bias", NULL}, {AF_SLOT_UP, "fc1.weight", NULL},  \
+        {AF_SLOT_UP_BIAS, "fc1.bias", NULL}, {AF_SLOT_DOWN, "fc2.weight", NULL},                   \
+    {                                                                                              \
+        AF_SLOT_DOWN_BIAS, "fc2.bias", NULL                                                        \
+    }
+
 static const af_slot_name opt_names[] = {
     {AF_SLOT_EMBED, "model.decoder.embed_tokens.weight", NULL},
     {AF_SLOT_POSITIONS, "model.decoder.embed_positions.weight", NULL},
-    {AF_SLOT_ATTN_NORM, "self_attn_layer_norm.weight", NULL},
-    {AF_SLOT_ATTN_NORM_BIAS, "self_attn_layer_norm.bias", NULL},
-    {AF_SLOT_O, "self_attn.out_proj.weight", NULL},
-    {AF_SLOT_O_BIAS, "self_attn.out_proj.bias", NULL},
-    {AF_SLOT_MLP_NORM, "final_layer_norm.weight", NULL},
-    {AF_SLOT_MLP_NORM_BIAS, "final_layer_norm.bias", NULL},
-    {AF_SLOT_UP, "fc1.weight", NULL},
-    {AF_SLOT_UP_BIAS, "fc1.bias", NULL},
-    {AF_SLOT_DOWN, "fc2.weight", NULL},
-    {AF_SLOT_DOWN_BIAS, "fc2.bias", NULL},
+    FAIRSEQ_NAMES,
     {AF_SLOT_FINAL_NORM, "model.decoder.final_layer_norm.weight", NULL},
     {AF_SLOT_FINAL_NORM_BIAS, "model.decoder.final_layer_norm.bias", NULL},
+    {0},
+};
+
+static const af_slot_name biogpt_names[] = {
+    {AF_SLOT_EMBED, "biogpt.embed_tokens.weight", NULL},
+    {AF_SLOT_POSITIONS, "biogpt.embed_positions.weight", NULL},
+    FAIRSEQ_NAMES,
+    {AF_SLOT_FINAL_NORM, "biogpt.layer_norm.weight", NULL},
+    {AF_SLOT_FINAL_NORM_BIAS, "biogpt.layer_norm.bias", NULL},
+    {AF_SLOT_HEAD, "output_projection.weight", NULL},
+    {0},
+};
+
+static const af_slot_name xglm_names[] = {
+    FAIRSEQ_NAMES,
+    {AF_SLOT_FINAL_NORM, "model.layer_norm.weight", NULL},
+    {AF_SLOT_FINAL_NORM_BIAS, "model.layer_norm.bias", NULL},
     {0},
 };
 
@@ -229,6 +269,19 @@ static af_status opt_fill(af_model_spec *s, const af_hf_config *c, af_error *err
     return learned_fill(s, c, err);
 }
 
+static af_status openai_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    s->norm_after = s->no_final_norm = true;
+    return learned_fill(s, c, err);
+}
+
+static af_status fairseq_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    s->embed_scales = c->embedding_multiplier != 1;
+    s->embed_scale = c->embedding_multiplier;
+    return learned_fill(s, c, err);
+}
+
 /* Scores are not scaled. */
 static af_status gpt_neo_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
 {
@@ -293,6 +346,19 @@ const af_arch af_rows_older[] = {
      .layers = "h",
      .names = gpt2_names,
      .fill = learned_fill},
+    {.model_type = "openai-gpt",
+     .pre_norm = true,
+     .bias = AF_BIAS_CONFIG,
+     .layer_norm = true,
+     .norm_bias = true,
+     .plain_mlp = true,
+     .fused_qkv = true,
+     .linears_turned = true,
+     .positions = true,
+     .stem = "transformer.",
+     .layers = "h",
+     .names = openai_names,
+     .fill = openai_fill},
     {.model_type = "gpt_bigcode",
      .gguf = "starcoder",
      .pre_norm = true,
@@ -347,6 +413,28 @@ const af_arch af_rows_older[] = {
      .layers = "h",
      .names = gptj_names},
     {OPT, .norm_bias = true, .fill = opt_fill},
+    {.model_type = "biogpt",
+     .pre_norm = true,
+     .bias = AF_BIAS_CONFIG,
+     .layer_norm = true,
+     .norm_bias = true,
+     .plain_mlp = true,
+     .positions = true,
+     .positions_from = 2,
+     .stem = "biogpt.",
+     .names = biogpt_names,
+     .fill = fairseq_fill},
+    {.model_type = "xglm",
+     .pre_norm = true,
+     .bias = AF_BIAS_CONFIG,
+     .layer_norm = true,
+     .norm_bias = true,
+     .plain_mlp = true,
+     .positions = true,
+     .positions_from = 2,
+     .sinusoids = true,
+     .names = xglm_names,
+     .fill = fairseq_fill},
     {.model_type = "bloom",
      .gguf = "bloom",
      .pre_norm = true,

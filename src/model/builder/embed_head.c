@@ -36,12 +36,14 @@ static af_tensor *embed_wide(const af_forward *f, af_tensor *rows)
     return af_add(g, af_slice(g, wide, 1, 0, D), af_matmul(g, marks, rows, AF_MATMUL_NN));
 }
 
-/* x [N][D] and the learned vectors of its positions, where the model has them. */
+/* x [N][D] and the vectors of its positions, learned or computed, where the model has them. */
 static af_tensor *add_positions(const af_forward *f, af_tensor *x)
 {
     af_graph *g = f->g;
-    af_tensor *table = af_outer_leaf(f->l, AF_SLOT_POSITIONS);
-    const int64_t from = f->s->arch->positions_from;
+    af_tensor *table = f->l->sinusoids;
+    const int64_t from = table ? 0 : f->s->arch->positions_from;
+    if (!table)
+        table = af_outer_leaf(f->l, AF_SLOT_POSITIONS);
     if (!table || af_graph_status(g, NULL) != AF_OK)
         return x;
     if (from > 0)

@@ -67,6 +67,9 @@ af_branch_dropout af_method_residual_dropout(const af_hf_config *c, const af_mod
                                        {"gptj", "resid_pdrop", 0},
                                        {"codegen", "resid_pdrop", 0},
                                        {"opt", "dropout", 0.1},
+                                       {"openai-gpt", "resid_pdrop", 0.1},
+                                       {"biogpt", "hidden_dropout_prob", 0.1},
+                                       {"xglm", "dropout", 0.1},
                                        {"bloom", "hidden_dropout", 0},
                                        {"dbrx", "resid_pdrop", 0},
                                        {"gpt_neox", "hidden_dropout", 0},
@@ -89,6 +92,9 @@ double af_method_embed_dropout(const af_hf_config *c)
                                        {"gpt_bigcode", "embd_pdrop", 0.1},
                                        {"codegen", "embd_pdrop", 0},
                                        {"dbrx", "emb_pdrop", 0},
+                                       {"openai-gpt", "embd_pdrop", 0.1},
+                                       {"biogpt", "hidden_dropout_prob", 0.1},
+                                       {"xglm", "dropout", 0.1},
                                        {"starcoder2", "embedding_dropout", 0},
                                        {"gpt_neox", "hidden_dropout", 0},
                                        {"gpt_neo", "embed_dropout", 0},
@@ -118,10 +124,15 @@ static af_status check_dropout(const af_run_config *r, const af_hf_config *c, af
 {
     char at[300];
     const bool set = af_run_key_is_set(r, "attention_dropout");
-    static const dropout_key keys[] = {
-        {"seed_oss", "attention_dropout", 0.1}, {"gpt2", "attn_pdrop", 0.1},
-        {"gpt_bigcode", "attn_pdrop", 0.1},     {"gptj", "attn_pdrop", 0},
-        {"codegen", "attn_pdrop", 0},           {0}};
+    static const dropout_key keys[] = {{"seed_oss", "attention_dropout", 0.1},
+                                       {"gpt2", "attn_pdrop", 0.1},
+                                       {"gpt_bigcode", "attn_pdrop", 0.1},
+                                       {"gptj", "attn_pdrop", 0},
+                                       {"codegen", "attn_pdrop", 0},
+                                       {"openai-gpt", "attn_pdrop", 0.1},
+                                       {"biogpt", "attention_probs_dropout_prob", 0.1},
+                                       {"xglm", "attention_dropout", 0.1},
+                                       {0}};
     const double p =
         set ? r->attention_dropout : dropout_of(c, keys, config_number(c, "attention_dropout", 0));
     if (p == 0)

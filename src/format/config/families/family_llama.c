@@ -6,8 +6,7 @@
 
 void af_config_query_scaling(af_config_source *s, af_hf_config *c)
 {
-    const json_t *rope = af_config_value(s, "rope_parameters");
-    rope = rope ? rope : af_config_value(s, "rope_scaling");
+    const json_t *rope = af_config_ropes(s);
     af_config_source in = af_config_inner(s, rope ? rope : s->obj);
     c->query_scaling_beta = af_config_num(&in, "llama_4_scaling_beta", 0);
     if (in.st == AF_OK && !(c->query_scaling_beta >= 0 && c->query_scaling_beta < 1e6))

@@ -3,6 +3,7 @@
 #include "format/config/families/families.h"
 
 #include <jansson.h>
+#include <math.h>
 
 /* The exponent that slopes of ALiBi go down to, where no key says otherwise. */
 static const double ALIBI_MAX = 8;
@@ -193,6 +194,40 @@ static void opt_keys(af_config_source *s, af_hf_config *c)
         af_config_wrong(s, "layerdrop", "0, the one value this build trains with");
 }
 
+static void openai_keys(af_config_source *s, af_hf_config *c)
+{
+    c->padding_row = -1;
+    c->num_key_value_heads = c->num_attention_heads;
+    c->intermediate_size = 4 * af_config_width(c);
+    c->hidden_act = af_config_str(s, &c->arena, "afn", "gelu");
+    if (strcmp(c->hidden_act, "gelu") == 0)
+        c->hidden_act = "gelu_new"; /* which the word means here */
+    c->attention_bias = c->attention_out_bias = c->mlp_bias = true;
+}
+
+/* What biogpt and xglm share; `act`: their key of the activation. */
+static void fairseq_keys(af_config_source *s, af_hf_config *c, const char *act)
+{
+    static const char *const none[] = {"layerdrop", "activation_dropout"};
+    c->num_key_value_heads = c->num_attention_heads;
+    c->hidden_act = af_config_str(s, &c->arena, act, c->hidden_act);
+    c->rms_norm_eps = 1e-5;
+    c->attention_bias = c->attention_out_bias = c->mlp_bias = true;
+    if (af_config_bool(s, "scale_embedding", true))
+        c->embedding_multiplier = (double)(float)sqrt((double)af_config_width(c));
+    for (size_t i = 0; i < AF_LEN(none); i++)
+        if (af_config_num(s, none[i], 0) != 0)
+            af_config_wrong(s, none[i], "0, the one value this build trains with");
+}
+
+static void biogpt_keys(af_config_source *s, af_hf_config *c) { fairseq_keys(s, c, "hidden_act"); }
+
+static void xglm_keys(af_config_source *s, af_hf_config *c)
+{
+    fairseq_keys(s, c, "activation_function");
+    must_be(s, "add_cross_attention", false);
+}
+
 static void bloom_keys(af_config_source *s, af_hf_config *c)
 {
     c->num_key_value_heads = c->num_attention_heads;
@@ -347,6 +382,30 @@ const af_family af_families_older[] = {
      .pad = 2,
      .words = {NULL, NULL, NULL, NULL, "ffn_dim"},
      .keys = opt_keys},
+    {.model_type = "openai-gpt",
+     .act = "gelu_new",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .ffn = 4 * 768,
+     .tied = true,
+     .words = {"n_embd", "n_layer", "n_head", "n_positions"},
+     .keys = openai_keys},
+    {.model_type = "biogpt",
+     .act = "gelu",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .tied = true,
+     .pad = 1 + 1,
+     .keys = biogpt_keys},
+    {.model_type = "xglm",
+     .act = "gelu",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .ffn = 4096,
+     .tied = true,
+     .pad = 1 + 1,
+     .words = {"d_model", "num_layers", "attention_heads", NULL, "ffn_dim"},
+     .keys = xglm_keys},
     {.model_type = "bloom",
      .gguf = "bloom",
      .act = "gelu_pytorch_tanh",
