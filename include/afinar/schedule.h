@@ -62,7 +62,8 @@ typedef struct af_schedule_opts {
     af_schedule_decay decay; /* its shape */
     double gamma;            /* step: 0 = 0.1; exponential, per step: 0 = 1 % at the end */
     int64_t step_size;       /* step: 0 = a third of the run after the warm-up */
-    double start_ratio;      /* schedules of MLX: the warm-up begins at peak * this */
+    double start_ratio;      /* the warm-up begins at peak * this; not of one_cycle, rex,
+                                warmup_stable_decay and cosine_warmup_with_min_lr */
     double constant_ratio;   /* cosine with min_ratio above 0: the floor is reached after this share
                                 of the run and stays; 0 = at its end */
     bool quadratic_warmup;   /* cosine: the rate climbs as (step / warmup)^2 */

@@ -86,7 +86,7 @@ typedef struct af_adapter_config {
     const char *base_model;   /* base_model_name_or_path[@revision], or NULL */
     bool classifies;          /* task_type SEQ_CLS: `score` is among the saved modules */
     const char *labels;       /* afinar_labels as JSON text: names and kind of problem; or NULL */
-    const char *init_weights; /* "true" (or NULL), "gaussian"; a run's: adapter_start.h */
+    const char *init_weights; /* "true" (or NULL), "gaussian", "xavier"; a run's: adapter_start.h */
 } af_adapter_config;
 
 typedef struct af_adapter_pair af_adapter_pair;

@@ -14,7 +14,10 @@ static void init_module(af_adapter *a, int i, uint64_t seed)
 {
     af_adapter_module *m = &a->module[i];
     const int64_t in = a->spec->module[i].in;
-    const bool gaussian = a->config.init_weights && !strcmp(a->config.init_weights, "gaussian");
+    const char *kind = a->config.init_weights ? a->config.init_weights : "true";
+    const bool xavier = strcmp(kind, "xavier") == 0;
+    const bool normal = xavier || strcmp(kind, "gaussian") == 0;
+    const double precision = xavier ? sqrt((double)(in + m->rank) / 2) : (double)m->rank;
     const double bound = 1 / sqrt((double)in);        /* kaiming-uniform with a = sqrt 5 */
     if (a->spec->module[i].group == AF_GROUP_EMBED) { /* the reverse: A zeros, B normal */
         for (int64_t k = 0; k < m->rank * a->spec->module[i].out; k++)
@@ -22,9 +25,9 @@ static void init_module(af_adapter *a, int i, uint64_t seed)
         return;
     }
     const int64_t count = af_adapter_a_count(&a->spec->module[i], m->rank);
-    for (int64_t k = 0; k < count && gaussian; k++)
-        m->a[k] = (float)(af_rng_normal(seed, (uint64_t)i, (uint64_t)k) / m->rank);
-    for (int64_t k = 0; k < count && !gaussian; k += UNIFORM_STEP) {
+    for (int64_t k = 0; k < count && normal; k++)
+        m->a[k] = (float)(af_rng_normal(seed, (uint64_t)i, (uint64_t)k) / precision);
+    for (int64_t k = 0; k < count && !normal; k += UNIFORM_STEP) {
         double u[UNIFORM_STEP];
         af_rng_f64_row(u, seed, (uint64_t)i, (uint64_t)k, UNIFORM_STEP);
         for (int64_t e = 0; e < AF_MIN(count - k, UNIFORM_STEP); e++)

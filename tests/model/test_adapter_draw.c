@@ -30,12 +30,14 @@ static void test_a_large_fresh_adapter_has_the_numbers_of_a_small_one(void **sta
     case_close(&c);
 }
 
-/* A is uniform in +-1/sqrt(inputs), or normal of 1/rank: no two modules, rows or seeds alike. */
+/* A is uniform in +-1/sqrt(inputs), or normal of 1/rank or sqrt(2/(inputs + rank)): no two modules,
+ * rows or seeds alike. */
 static void test_a_fresh_adapter_is_drawn_as_peft_draws_it(void **state)
 {
     (void)state;
     enum { RANK = 64 };
-    for (int gaussian = 0; gaussian < 2; gaussian++) {
+    static const char *const kinds[] = {"true", "gaussian", "xavier"};
+    for (size_t kind = 0; kind < AF_LEN(kinds); kind++) {
         model_case c;
         af_error err = {0};
         af_adapter *other = NULL;
@@ -44,13 +46,15 @@ static void test_a_fresh_adapter_is_drawn_as_peft_draws_it(void **state)
         const af_adapter_config config = {.r = RANK,
                                           .alpha = 8,
                                           .target_regex = "all-linear",
-                                          .init_weights = gaussian ? "gaussian" : "true"};
+                                          .init_weights = kinds[kind]};
         CHECK_OK(af_adapter_new(&c.adapter, &config, s, c.loader, 5, &err), err);
         CHECK_OK(af_adapter_new(&other, &config, s, c.loader, 6, &err), err);
         const int64_t in = s->module[0].in, n = RANK * in;
         const float *a[] = {c.adapter->module[0].a, c.adapter->module[0].a + in,
                             c.adapter->module[1].a, other->module[0].a};
-        const double variance = gaussian ? 1.0 / (RANK * RANK) : 1.0 / (3.0 * (double)in);
+        const double variance = kind == 0   ? 1.0 / (3.0 * (double)in)
+                                : kind == 1 ? 1.0 / (RANK * RANK)
+                                            : 2.0 / (double)(in + RANK);
         double square = 0;
         for (int64_t k = 0; k < n; k++)
             square += (double)a[0][k] * a[0][k];

@@ -180,6 +180,38 @@ static void test_rates_of_mlx(void **state)
     }
 }
 
+/* Against OptimizerParamScheduler of NeMo AutoModel 0.7 (and Megatron-LM). */
+static void test_warm_ups_that_do_not_begin_at_zero(void **state)
+{
+    (void)state;
+    static const struct {
+        af_schedule_opts o;
+        double want[9];
+    } cases[] = {
+        {{.name = "cosine", .warmup = 5, .start_ratio = 0.1, .min_ratio = 0.01},
+         {0.1, 0.28, 0.82, 1, 0.961533428713805, 0.383484683865304, 0.124641450125855,
+          0.114375447848785, 0.0102706376162416}},
+        {{.name = "polynomial", .warmup = 5, .start_ratio = 0.1, .min_ratio = 0.01},
+         {0.1, 0.28, 0.82, 1, 0.874947368421053, 0.426842105263158, 0.228842105263158,
+          0.218421052631579, 0.020421052631579}},
+        {{.name = "constant_with_warmup", .warmup = 5, .start_ratio = 0.1},
+         {0.1, 0.28, 0.82, 1, 1, 1, 1, 1, 1}},
+        {{.name = "polynomial", .min_ratio = 0.1},
+         {1, 0.991, 0.964, 0.955, 0.847, 0.46, 0.289, 0.28, 0.109}},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_schedule_opts o = cases[i].o;
+        af_schedule s;
+        af_error err = {0};
+        o.peak = 1;
+        o.steps = 100;
+        CHECK_OK(af_schedule_init(&s, &o, &err), err);
+        for (size_t k = 0; k < AF_LEN(at); k++)
+            CHECK_MSG(fabs(af_schedule_lr(&s, at[k]) - cases[i].want[k]) < 1e-12,
+                      "%zu, step %d: %.15g", i, (int)at[k], af_schedule_lr(&s, at[k]));
+    }
+}
+
 static void test_step_and_exponential_start_after_the_warm_up(void **state)
 {
     (void)state;
@@ -282,6 +314,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rates_are_those_of_the_originals),
         cmocka_unit_test(test_rates_of_mlx),
+        cmocka_unit_test(test_warm_ups_that_do_not_begin_at_zero),
         cmocka_unit_test(test_step_and_exponential_start_after_the_warm_up),
         cmocka_unit_test(test_every_name_works_at_the_edges),
         cmocka_unit_test(test_impossible_schedules_are_refused),

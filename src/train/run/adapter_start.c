@@ -17,9 +17,10 @@ bool af_start_find(const char *name, af_start_kind *kind, int *steps)
     static const struct {
         const char *name;
         af_start_kind kind;
-    } names[] = {{"true", AF_START_PLAIN},  {"gaussian", AF_START_PLAIN},
-                 {"pissa", AF_START_PISSA}, {"olora", AF_START_OLORA},
-                 {"loftq", AF_START_LOFTQ}, {"orthogonal", AF_START_ORTHOGONAL}};
+    } names[] = {{"true", AF_START_PLAIN},           {"gaussian", AF_START_PLAIN},
+                 {"xavier", AF_START_PLAIN},         {"pissa", AF_START_PISSA},
+                 {"olora", AF_START_OLORA},          {"loftq", AF_START_LOFTQ},
+                 {"orthogonal", AF_START_ORTHOGONAL}};
     static const char counted[] = "pissa_niter_";
     *steps = 0;
     for (size_t i = 0; i < AF_LEN(names); i++)
@@ -38,7 +39,7 @@ bool af_start_find(const char *name, af_start_kind *kind, int *steps)
 
 const char *af_start_names(void)
 {
-    return "true, gaussian, orthogonal, pissa, pissa_niter_N, olora, loftq";
+    return "true, gaussian, xavier, orthogonal, pissa, pissa_niter_N, olora, loftq";
 }
 
 /* One module at work. */

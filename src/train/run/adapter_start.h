@@ -7,7 +7,7 @@
 #include "model/loader.h"
 
 typedef enum af_start_kind {
-    AF_START_PLAIN, /* true, gaussian: adapter.c */
+    AF_START_PLAIN, /* true, gaussian, xavier: adapter_fill.c */
     AF_START_PISSA,
     AF_START_OLORA,
     AF_START_LOFTQ,

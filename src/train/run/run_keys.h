@@ -41,7 +41,7 @@ typedef enum af_key_need {
     AF_NEED_GAMMA,
     AF_NEED_STEP_SIZE,
     AF_NEED_PLATEAU,
-    AF_NEED_MLX_RATE, /* a schedule of MLX */
+    AF_NEED_WARMUP_START, /* a schedule whose warm-up may begin above 0 */
     AF_NEED_ADAM,
     AF_NEED_EPSILON, /* an optimizer with a denominator */
     AF_NEED_MOMENTS, /* adam or adamw, in any number of bits */

@@ -141,9 +141,11 @@ static const need_row needs[] = {
                          .schedulers = "reduce_lr_on_plateau"},
     [AF_NEED_STEP_SIZE] = {"unless 'lr_scheduler' is step or step_decay",
                            .schedulers = "step step_decay"},
-    [AF_NEED_MLX_RATE] =
-        {"unless 'lr_scheduler' is cosine_decay, linear_schedule, step_decay or exponential_decay",
-         .schedulers = "cosine_decay linear_schedule step_decay exponential_decay"},
+    [AF_NEED_WARMUP_START] =
+        {"with this 'lr_scheduler'",
+         .schedulers = "cosine cosine_with_min_lr cosine_with_restarts linear polynomial "
+                       "inverse_sqrt step exponential constant_with_warmup cosine_decay "
+                       "linear_schedule step_decay exponential_decay"},
     [AF_NEED_ADAM] = {"with this optimizer", has_betas},
     [AF_NEED_EPSILON] = {"with this optimizer", has_epsilon},
     [AF_NEED_MOMENTS] = {"unless 'optimizer' is adam or adamw", is_adam},

@@ -251,7 +251,8 @@ static double factor_of(const af_schedule *s, int64_t step)
         return mlx(s, step);
     if (step < o->warmup && s->kind != AF_SCHEDULE_CONSTANT && s->kind != AF_SCHEDULE_PLATEAU) {
         const double up = (double)step / (double)o->warmup;
-        return s->kind == AF_SCHEDULE_COSINE && o->quadratic_warmup ? up * up : up;
+        return with_floor(s->kind == AF_SCHEDULE_COSINE && o->quadratic_warmup ? up * up : up,
+                          o->start_ratio);
     }
     switch (s->kind) {
     case AF_SCHEDULE_LINEAR:

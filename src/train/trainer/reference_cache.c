@@ -85,7 +85,8 @@ done:
 static af_status hash_start(af_sha256 *h, const af_run_model *model, const af_run_config *r,
                             af_error *err)
 {
-    const bool zero = strcmp(r->lora_init, "true") == 0 || strcmp(r->lora_init, "gaussian") == 0;
+    const bool zero = strcmp(r->lora_init, "true") == 0 || strcmp(r->lora_init, "gaussian") == 0 ||
+                      strcmp(r->lora_init, "xavier") == 0;
     if (!model->adapter || r->lora_model_dir || (zero && !r->dora))
         return AF_OK;
     char *text = af_adapter_config_text(&model->adapter->config);
