@@ -43,10 +43,8 @@ static void test_a_fresh_adapter_is_drawn_as_peft_draws_it(void **state)
         af_adapter *other = NULL;
         case_open_base(&c, "llama3_tiny", false);
         const af_model_spec *s = af_loader_spec(c.loader);
-        const af_adapter_config config = {.r = RANK,
-                                          .alpha = 8,
-                                          .target_regex = "all-linear",
-                                          .init_weights = kinds[kind]};
+        const af_adapter_config config = {
+            .r = RANK, .alpha = 8, .target_regex = "all-linear", .init_weights = kinds[kind]};
         CHECK_OK(af_adapter_new(&c.adapter, &config, s, c.loader, 5, &err), err);
         CHECK_OK(af_adapter_new(&other, &config, s, c.loader, 6, &err), err);
         const int64_t in = s->module[0].in, n = RANK * in;
