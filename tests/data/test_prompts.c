@@ -128,14 +128,14 @@ static void check_row(data_case *c, const json_t *row, const char *what)
     af_run_config_clear(&run);
 }
 
-static void check_file(const char *name)
+static void check_file(const char *name, size_t least)
 {
     data_case c;
     char path[1024];
     case_open(&c);
     snprintf(path, sizeof path, "%s/prompts/%s.jsonl.gz", golden_dir(), name);
     json_t *rows = case_lines(path);
-    assert_true(json_array_size(rows) > 50);
+    assert_true(json_array_size(rows) >= least);
     for (size_t i = 0; i < json_array_size(rows); i++) {
         const json_t *row = json_array_get(rows, i);
         char what[600], *entry = json_dumps(json_object_get(row, "entry"), JSON_COMPACT),
@@ -153,13 +153,20 @@ static void check_file(const char *name)
 static void test_prompts_are_those_of_axolotl(void **state)
 {
     (void)state;
-    check_file("axolotl");
+    check_file("axolotl", 50);
 }
 
 static void test_templates_are_those_of_llama_factory(void **state)
 {
     (void)state;
-    check_file("llamafactory");
+    check_file("llamafactory", 50);
+}
+
+/* Questions and answers as texts, and as turns where there is a chat template. */
+static void test_prompts_are_those_of_automodel(void **state)
+{
+    (void)state;
+    check_file("automodel", 7);
 }
 
 static const char *role_text(const json_t *row, const af_template *t, char **text)
@@ -373,6 +380,33 @@ static void test_prompts_of_torchtune_and_oumi(void **state)
     }
 }
 
+static void test_answers_that_are_not_there(void **state)
+{
+    static const char *const cases[][3] = {
+        {"squad", "{\"context\": \"c\", \"question\": \"q\", \"answers\": \"a\"}",
+         "\"answers\" should be an object with a list \"text\""},
+        {"squad", "{\"context\": \"c\", \"question\": \"q\", \"answers\": {\"text\": [1]}}",
+         "field \"answers\" has no text"},
+        {"hellaswag", "{\"ctx\": \"c\", \"endings\": [\"a\"], \"label\": \"1\"}",
+         "\"label\" names none of \"endings\""},
+        {"hellaswag", "{\"ctx\": \"c\", \"endings\": [\"a\"]}", "\"label\" names none"},
+        {"hellaswag", "{\"ctx\": \"c\", \"endings\": \"a\", \"label\": 0}", "should be a list"},
+    };
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        data_case c;
+        char keys[1400];
+        case_open(&c);
+        case_write(&c, "d.jsonl", cases[i][1], strlen(cases[i][1]));
+        snprintf(keys, sizeof keys, "datasets:\n  - path: %s\n    type: automodel:%s\n",
+                 case_path(&c, "d.jsonl"), cases[i][0]);
+        case_run(&c, model_of(&c, "splits"), keys);
+        assert_int_not_equal(case_preview(&c), AF_OK);
+        CHECK_MSG(strstr(c.err.msg, cases[i][2]), "'%s' lacks '%s'", c.err.msg, cases[i][2]);
+        case_close(&c);
+    }
+}
+
 /* With train_on_inputs, prompts of messages carry loss, too, apart from what is flagged off. */
 static void test_loss_of_prompts_of_messages(void **state)
 {
@@ -409,12 +443,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_prompts_are_those_of_axolotl),
+        cmocka_unit_test(test_prompts_are_those_of_automodel),
         cmocka_unit_test(test_named_templates_are_those_of_axolotl),
         cmocka_unit_test(test_every_named_template_finds_the_answers),
         cmocka_unit_test(test_templates_are_those_of_llama_factory),
         cmocka_unit_test(test_a_bos_that_is_token_0),
         cmocka_unit_test(test_ends_of_texts),
         cmocka_unit_test(test_prompts_of_torchtune_and_oumi),
+        cmocka_unit_test(test_answers_that_are_not_there),
         cmocka_unit_test(test_loss_of_prompts_of_messages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -539,6 +539,17 @@ done:
     return st;
 }
 
+/* Conversations and prompts. */
+static af_status turns_row(af_renderer *s, af_row *out, const af_conversation *t,
+                           const af_data_source *source, bool split, af_error *err)
+{
+    const bool no_template = !s->chat && strcmp(s->why.subject, "chat_template") == 0;
+    if (t->kind == AF_CONVERSATION_PROMPT && (!t->messages || (no_template && !s->turns)))
+        return prompt_row(s, out, t, source, err);
+    return s->turns ? af_turn_row(s, out, t, source, err)
+                    : af_chat_row(s, out, t, source, split, err);
+}
+
 af_status af_renderer_row(af_renderer *s, af_row *out, const af_conversation *t,
                           const af_data_source *source, bool split, af_error *err)
 {
@@ -546,14 +557,11 @@ af_status af_renderer_row(af_renderer *s, af_row *out, const af_conversation *t,
     af_status st = AF_OK;
     switch (t->kind) {
     case AF_CONVERSATION_CHAT:
-        st = s->turns ? af_turn_row(s, &r, t, source, err)
-                      : af_chat_row(s, &r, t, source, split, err);
+    case AF_CONVERSATION_PROMPT:
+        st = turns_row(s, &r, t, source, split, err);
         break;
     case AF_CONVERSATION_PLAIN:
         st = plain_row(s, &r, t, source, err);
-        break;
-    case AF_CONVERSATION_PROMPT:
-        st = prompt_row(s, &r, t, source, err);
         break;
     case AF_CONVERSATION_SEGMENTS:
         st = segment_row(s, &r, t, source, err);

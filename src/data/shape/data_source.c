@@ -188,7 +188,7 @@ const char *af_data_source_idle_key(const af_data_source *s, af_shape shape)
 {
     for (size_t i = 0; i < AF_LEN(keys); i++) {
         const bool chat_only = keys[i].shapes == CHATS && keys[i].kind != BOOL && !is_system(i);
-        const bool fixed = s->prompt && !s->prompt->chat;
+        const bool fixed = s->prompt && !s->prompt->chat && !s->prompt->either;
         const bool applies =
             keys[i].shapes == 0 || (keys[i].shapes & 1u << shape && !(fixed && chat_only));
         if (s->set_keys >> i & 1 && !applies && !asks_nothing(s, &keys[i], shape))

@@ -1,5 +1,5 @@
-/* prompt.c - the prompts of dataset types of Axolotl, Unsloth and torchtune. The texts are part of
- * the format: a model trained with one is asked with the same. */
+/* prompt.c - the prompts of dataset types of Axolotl, Unsloth, torchtune, Oumi and NeMo AutoModel.
+ * The texts are part of the format: a model trained with one is asked with the same. */
 #include "data/shape/prompt.h"
 
 #define TASK_INPUT                                                                                 \
@@ -117,6 +117,32 @@ static const af_prompt prompts[] = {
      .chat = true,
      .said = TASK_INPUT,
      .said_no_input = TASK},
+    {.type = "automodel:squad", /* NeMo AutoModel's; the last three are of its own classes */
+     SAME("Context: {context} Question: {instruction} Answer: "),
+     .instruction = "question",
+     .input = "",
+     .output = "answers",
+     .pick = AF_ANSWER_LISTED,
+     .whole = true,
+     .either = true},
+    {.type = "automodel:hellaswag",
+     SAME("{instruction}"),
+     .instruction = "ctx",
+     .input = "",
+     .output = "endings",
+     .pick = AF_ANSWER_CHOSEN},
+    {.type = "automodel:columns",
+     .turn = "{input} {instruction} ",
+     .turn_no_input = "{instruction} ",
+     .whole = true},
+    {.type = "automodel:columns_chat",
+     .turn = "{input} {instruction} ",
+     .turn_no_input = "{instruction} ",
+     .whole = true,
+     .either = true,
+     .asks = "{instruction}",
+     .said = "{input}",
+     .said_no_input = ""},
     {.type = "alpaca_instruct",
      .turn = IN_INSTRUCT(TASK_INPUT) INSTRUCT_INPUT,
      .turn_no_input = IN_INSTRUCT(TASK) INSTRUCT},

@@ -7,6 +7,12 @@
 
 /* Formats hold {system}, {instruction}, {input}, {output} or the name of another field in braces;
  * {{ and }} are braces. */
+typedef enum af_prompt_answer {
+    AF_ANSWER_TEXT,   /* the field is a text */
+    AF_ANSWER_LISTED, /* {"text": ["answer", ...]} of SQuAD: the first one, without blanks around */
+    AF_ANSWER_CHOSEN, /* a list, of which the field "label" ("2") chooses one */
+} af_prompt_answer;
+
 typedef struct af_prompt {
     const char *type;   /* as `type` names it */
     const char *system; /* before the turn of a record that has a system text; NULL = never */
@@ -18,8 +24,11 @@ typedef struct af_prompt {
     bool choices;                     /* {input} is a list, written as "- "quoted"" lines */
     bool whole;                       /* tokenised in one piece, not prompt and answer apart */
     bool chat;                        /* turns of user and assistant, for the chat template */
-    const char *said, *said_no_input; /* chat: of a turn of the system before them, or NULL */
-    bool maybe_output;                /* a record without an answer is one with an empty answer */
+    bool either;                      /* the same where the model has a template, else texts */
+    const char *asks;                 /* either: what the user says; NULL = as `turn` */
+    const char *said, *said_no_input; /* formats of a turn of the system before them, or NULL */
+    af_prompt_answer pick;
+    bool maybe_output; /* a record without an answer is one with an empty answer */
 } af_prompt;
 
 /* The prompt of a `type` ("alpaca", "alpaca:chat", "context_qa.load_v2"), or NULL. */

@@ -20,7 +20,8 @@ typedef enum af_conversation_kind {
 
 typedef struct af_conversation {
     af_conversation_kind kind;
-    json_t *messages;                  /* chat: own; as the template sees them */
+    json_t *messages;                  /* chat: own; as the template sees them. prompt: the same in
+                                          turns, for models with a template, or NULL */
     bool *train;                       /* chat: own; [messages] false = no loss whatever the role */
     json_t *tools;                     /* chat: own, or NULL */
     json_t *variables;                 /* chat: own, or NULL: further ones of the template */

@@ -2,6 +2,8 @@
 #include "base/buf.h"
 #include "data/shape/shape.h"
 
+#include <ctype.h>
+
 typedef struct filler {
     const af_data_source *s;
     const json_t *record;
@@ -10,6 +12,40 @@ typedef struct filler {
     const char *choices;          /* a list as text, over `input` */
     af_error *err;
 } filler;
+
+/* The answer where it is not simply a text. */
+static af_status picked_answer(const filler *f, af_buf *b)
+{
+    const char *field = f->s->field.output;
+    const bool listed = f->s->prompt->pick == AF_ANSWER_LISTED;
+    const json_t *v = json_object_get(f->record, field);
+    const json_t *list = listed ? json_object_get(v, "text") : v;
+    const json_t *label = json_object_get(f->record, "label");
+    const char *digits = json_string_value(label);
+    const int64_t at = listed                   ? 0
+                       : json_is_integer(label) ? json_integer_value(label)
+                       : digits && *digits && !digits[strspn(digits, "0123456789")]
+                           ? strtoll(digits, NULL, 10)
+                           : -1;
+    if (!json_is_array(list))
+        return af_field_wrong_type(field, v, listed ? "an object with a list \"text\"" : "a list",
+                                   f->p, f->err);
+    if (listed && json_array_size(list) == 0) /* a question that has none */
+        return AF_OK;
+    const json_t *text = at >= 0 ? json_array_get(list, (size_t)at) : NULL;
+    if (!json_is_string(text))
+        return af_source_loc_fail(
+            f->p, f->err, listed ? "field \"%s\" has no text" : "\"label\" names none of \"%s\"",
+            field);
+    const char *from = json_string_value(text);
+    uint64_t n = json_string_length(text);
+    for (; listed && n && isspace((unsigned char)*from); n--)
+        from++;
+    while (listed && n && isspace((unsigned char)from[n - 1]))
+        n--;
+    af_buf_add(b, from, n);
+    return AF_OK;
+}
 
 /* The text of a place in a format. */
 static af_status fill_place(const filler *f, af_buf *b, const char *name)
@@ -21,6 +57,8 @@ static af_status fill_place(const filler *f, af_buf *b, const char *name)
         af_buf_str(b, f->choices);
         return AF_OK;
     }
+    if (strcmp(name, "output") == 0 && f->s->prompt->pick != AF_ANSWER_TEXT)
+        return picked_answer(f, b);
     if (strcmp(name, "input") == 0)
         v = f->input;
     else if (strcmp(name, "system") == 0)
@@ -118,14 +156,13 @@ static const char *answer_format(const filler *f)
 }
 
 /* The prompt as what the user says, the answer as what the assistant says. */
-static af_status put_turns(af_conversation *t, const char *said, const af_buf *asked,
+static af_status put_turns(af_conversation *t, const af_buf *said, const af_buf *asked,
                            const af_buf *answer, af_error *err)
 {
-    json_t *system = said ? json_string(said) : NULL;
+    json_t *system = said ? json_stringn_nocheck(said->data, said->len) : NULL;
     json_t *user = json_stringn_nocheck(asked->data, asked->len);
     json_t *assistant = json_stringn_nocheck(answer->data, answer->len);
     af_status st = AF_OK;
-    t->kind = AF_CONVERSATION_CHAT;
     t->messages = json_array();
     if (!user || !assistant || !t->messages || (said && !system))
         st = af_fail_nomem(err, "a conversation", asked->len + answer->len);
@@ -143,7 +180,6 @@ static af_status put_turns(af_conversation *t, const char *said, const af_buf *a
 
 static af_status put_texts(af_conversation *t, af_buf *asked, af_buf *answer, af_error *err)
 {
-    t->kind = AF_CONVERSATION_PROMPT;
     t->prompt_len = asked->len;
     t->answer_len = answer->len;
     t->prompt_text = af_buf_take(asked);
@@ -151,6 +187,34 @@ static af_status put_texts(af_conversation *t, af_buf *asked, af_buf *answer, af
     return t->prompt_text && t->answer_text
                ? AF_OK
                : af_fail_nomem(err, "a prompt", t->prompt_len + t->answer_len);
+}
+
+/* Turns for the chat template, texts, or both: the renderer knows whether there is a template. */
+static af_status put_both(const filler *f, af_conversation *t, bool input, af_buf *asked,
+                          af_buf *answer)
+{
+    const af_prompt *prompt = f->s->prompt;
+    const char *format = input ? prompt->said : prompt->said_no_input;
+    af_buf said = {0}, asks = {0};
+    af_status st = AF_OK;
+    t->kind = prompt->chat ? AF_CONVERSATION_CHAT : AF_CONVERSATION_PROMPT;
+    if (prompt->chat || prompt->either) {
+        if (format)
+            AF_TRY(fill(f, &said, format));
+        if (prompt->asks)
+            AF_TRY(fill(f, &asks, prompt->asks));
+        af_buf_str(&said, "");
+        af_buf_str(&asks, "");
+        if (said.bad || asks.bad)
+            AF_TRY(af_fail_nomem(f->err, "a prompt", said.len + asks.len));
+        AF_TRY(put_turns(t, format ? &said : NULL, prompt->asks ? &asks : asked, answer, f->err));
+    }
+    if (!prompt->chat)
+        AF_TRY(put_texts(t, asked, answer, f->err));
+done:
+    af_buf_clear(&said);
+    af_buf_clear(&asks);
+    return st;
 }
 
 af_status af_prompt_item(af_item *out, const af_data_source *s, const json_t *record,
@@ -177,9 +241,7 @@ af_status af_prompt_item(af_item *out, const af_data_source *s, const json_t *re
     if (asked.bad || answer.bad || choices.bad)
         st = af_fail_nomem(err, "a prompt", asked.len + answer.len);
     else
-        st = prompt->chat
-                 ? put_turns(t, input ? prompt->said : prompt->said_no_input, &asked, &answer, err)
-                 : put_texts(t, &asked, &answer, err);
+        st = put_both(&f, t, input, &asked, &answer);
     out->conversations = st == AF_OK;
 done:
     json_decref(system_text);
