@@ -328,6 +328,11 @@ static void test_torchtune(void **state)
                  "\"alpaca:chat_template\", \"field_instruction\": \"instruction\", "
                  "\"field_input\": \"input\", \"field_output\": \"output\", "
                  "\"train_on_inputs\": true}]\n"},
+        {TUNE("llama3_8b", "llama3_tokenizer",
+              "alpaca_dataset") "fake_quant_after_n_steps: 9\nquantizer: {_component_: "
+                                "torchtune.training."
+                                "quantization.Int8DynActInt4WeightQATQuantizer}",
+         "\"int8\", \"group_size\": 256, \"fake_quant_after_n_steps\": 9}\n"},
         {ALPACA "optimizer: {_component_: torch.optim.AdamW, fused: True, lr: 3e-4}",
          "weight_decay: 0.01\nweight_decay_on: all\n"},
         {ALPACA "optimizer: {_component_: bitsandbytes.optim.PagedAdamW8bit, lr: 2e-5, "
@@ -428,7 +433,9 @@ static void test_torchtune_refuses(void **state)
         {ALPACA "lr_scheduler: {_component_: a.get_lr}", "lr_scheduler 'get_lr' of torchtune"},
         {ALPACA "optimizer: {_component_: torch.optim.AdamW, betas: [0.9]}", "list of two numbers"},
         {ALPACA "loss: {_component_: a.PPOLoss}", "loss 'PPOLoss' of torchtune is not supported"},
-        {ALPACA "quantizer: {_component_: a.Int8DynActInt4WeightQATQuantizer}", "see 'qat'"},
+        {ALPACA "quantizer: {_component_: a.Int8DynActInt4WeightQATQuantizer}",
+         "not for an adapter"},
+        {ALPACA "quantizer: {_component_: a.Int4WeightOnlyQATQuantizer}", "see 'qat'"},
         {ALPACA "policy_model: {_component_: a.b}", "with generated answers (PPO, GRPO) are not"},
         {ALPACA "a: '${b}'\nb: '${a}'\nmetric_logger: {_component_: a.WandBLogger, name: '${a}'}",
          "refers to itself"},

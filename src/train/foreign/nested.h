@@ -1,4 +1,5 @@
-/* nested.h - for run files whose keys are in maps: torchtune's, Oumi's, LitGPT's. */
+/* nested.h - for run files whose keys are in maps: torchtune's, Oumi's, LitGPT's,
+ * NeMo AutoModel's. */
 #ifndef AF_NESTED_H
 #define AF_NESTED_H
 
@@ -18,6 +19,10 @@ AF_CHECKED af_status af_nested_check(const af_translation *t, const char *sectio
 bool af_torch_optim_knows(const char *name);
 AF_CHECKED af_status af_torch_optim_put(af_translation *t, const char *name, const af_yaml *args,
                                         int line, bool torchao);
+
+/* torch_qat.c: `qat` for torchao's quantizer of that name; `group` and `after` may be NULL. */
+AF_CHECKED af_status af_torch_qat_put(af_translation *t, const af_yaml *group, const af_yaml *after,
+                                      int line);
 
 enum { AF_NESTED_KEYS = 16 };
 /* An empty map with room for so many keys, or NULL; its keys. */

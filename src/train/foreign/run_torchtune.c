@@ -312,8 +312,11 @@ static af_status put_output(af_translation *t, const af_yaml *n, int line)
 
 static af_status put_qat(af_translation *t, const af_yaml *n, int line)
 {
-    (void)line;
-    return refuse(t, "quantizer", n, "see 'qat'");
+    const af_yaml *after = af_nested_given(t->root, "fake_quant_after_n_steps");
+    if (strcmp(af_torchtune_component(n), "Int8DynActInt4WeightQATQuantizer") != 0)
+        return refuse(t, "quantizer", n, "Int8DynActInt4WeightQATQuantizer is; see 'qat'");
+    const af_status st = af_nested_check(t, "quantizer", n, " _component_ groupsize ");
+    return st == AF_OK ? af_torch_qat_put(t, af_nested_given(n, "groupsize"), after, line) : st;
 }
 
 static const struct {
@@ -371,7 +374,8 @@ static const char *const names[][2] = {
     {"memory_efficient_fsdp_wrap", NULL},
     {"low_cpu_ram", NULL},
     {"cudnn_deterministic_mode", NULL},
-    {"max_seq_length", NULL}, /* of generation */
+    {"max_seq_length", NULL},           /* of generation */
+    {"fake_quant_after_n_steps", NULL}, /* see put_qat */
 };
 
 static af_status put_entry(af_translation *t, int i)

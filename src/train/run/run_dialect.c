@@ -59,6 +59,8 @@ af_dialect af_dialect_of(const af_yaml *root)
         return AF_DIALECT_OUMI;
     if (root->kind == AF_YAML_MAP && af_litgpt_is_file(root))
         return AF_DIALECT_LITGPT;
+    if (root->kind == AF_YAML_MAP && af_automodel_is_file(root))
+        return AF_DIALECT_AUTOMODEL;
     if (root->kind != AF_YAML_MAP || af_yaml_get(root, "base_model"))
         return AF_DIALECT_NONE;
     if (af_yaml_get(root, "model"))
@@ -132,6 +134,7 @@ const char *af_dialect_name(af_dialect d)
         [AF_DIALECT_TORCHTUNE] = "torchtune",
         [AF_DIALECT_OUMI] = "Oumi",
         [AF_DIALECT_LITGPT] = "LitGPT",
+        [AF_DIALECT_AUTOMODEL] = "NeMo AutoModel",
     };
     return names[d];
 }
@@ -222,6 +225,15 @@ static const char *const litgpt_presets[][2] = {
     {"output_dir", "out"},
 };
 
+/* Of NeMo AutoModel 0.7. */
+static const char *const automodel_presets[][2] = {
+    {"adapter", "full"},          {"lora_r", "8"},
+    {"lora_alpha", "32"},         {"sequence_len", "16777216"},
+    {"num_epochs", "10"},         {"learning_rate", "1e-4"},
+    {"lr_scheduler", "constant"}, {"weight_decay_on", "all"},
+    {"save_steps", "100"},        {"output_dir", "checkpoints"},
+};
+
 static const char *preset_in(const char *const (*list)[2], size_t n, int i, const char **value)
 {
     *value = (size_t)i < n ? list[i][1] : NULL;
@@ -240,6 +252,8 @@ const char *af_dialect_default(af_dialect d, int i, const char **value)
         return preset_in(oumi_presets, AF_LEN(oumi_presets), i, value);
     if (d == AF_DIALECT_LITGPT)
         return preset_in(litgpt_presets, AF_LEN(litgpt_presets), i, value);
+    if (d == AF_DIALECT_AUTOMODEL)
+        return preset_in(automodel_presets, AF_LEN(automodel_presets), i, value);
     if (i < 0 || i >= (int)AF_LEN(presets))
         return NULL;
     *value = d == AF_DIALECT_LLAMA_FACTORY      ? presets[i].factory
@@ -435,7 +449,8 @@ af_status af_run_dialect_finish(af_run_config *r, af_error *err)
         finish_swift(r);
     if (r->dialect == AF_DIALECT_AUTOTRAIN)
         finish_autotrain(r);
-    if (r->dialect == AF_DIALECT_LITGPT && r->accumulation > 1 && /* the rows of all ranks */
+    const bool shared = r->dialect == AF_DIALECT_LITGPT || r->dialect == AF_DIALECT_AUTOMODEL;
+    if (shared && r->accumulation > 1 && /* the rows of all ranks */
         af_run_key_line(r, "gradient_accumulation_steps") != AF_KEY_LINE_OVERRIDE)
         r->accumulation = AF_MAX(r->accumulation / ranks_of_run(), 1);
     if (r->dialect == AF_DIALECT_UNSLOTH && af_method_trains_base(r) &&

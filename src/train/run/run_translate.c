@@ -543,22 +543,18 @@ static af_status translate_entry(af_translation *t, int i)
 /* Files that are of another form altogether: a list of their unknown keys would say nothing. */
 static af_status check_form(const af_yaml *root, const char *name, af_error *err)
 {
-    static const char *const marks[][2] = {{"_target_", "NeMo AutoModel"},
-                                           {"class_path", "LitGPT"}};
+    static const char *const marks[][2] = {
+        {"_target_", "NeMo AutoModel, which have a 'model' and a 'step_scheduler'"},
+        {"_component_", "torchtune, whose 'checkpointer' names the model"},
+        {"class_path", "LitGPT, which have a 'checkpoint_dir' and 'train', 'lora_...' or 'data'"}};
     const af_yaml *training = af_yaml_get(root, "training");
     for (int i = 0; i < root->count; i++) {
         const bool map = root->item[i]->kind == AF_YAML_MAP;
         for (size_t k = 0; map && k < AF_LEN(marks); k++)
             if (af_yaml_get(root->item[i], marks[k][0]))
                 return af_fail(err, AF_EUNSUPPORTED,
-                               "%s:%d: '%s' has a '%s': run files of %s are not supported; "
-                               "'afinar init MODEL DATASET' writes one",
-                               name, root->key_line[i], root->key[i], marks[k][0], marks[k][1]);
-        if (map && af_yaml_get(root->item[i], "_component_"))
-            return af_fail(err, AF_EUNSUPPORTED,
-                           "%s:%d: '%s' has a '_component_', as in files of torchtune, whose "
-                           "'checkpointer' names the model: there is none",
-                           name, root->key_line[i], root->key[i]);
+                               "%s:%d: '%s' has a '%s', as in files of %s: there is none", name,
+                               root->key_line[i], root->key[i], marks[k][0], marks[k][1]);
         if (map && root->item[i] == training && af_dialect_of(root) != AF_DIALECT_UNSLOTH)
             return af_fail(err, AF_EUNSUPPORTED,
                            "%s:%d: sections ('training', 'lora') are Unsloth's, whose files have "
@@ -569,20 +565,27 @@ static af_status check_form(const af_yaml *root, const char *name, af_error *err
     return AF_OK;
 }
 
+/* Those whose keys are all in maps. */
+static const struct {
+    af_dialect dialect;
+    bool (*is_file)(const af_yaml *root);
+    af_status (*join)(const af_yaml **out, const af_translation *t);
+} nested[] = {{AF_DIALECT_TORCHTUNE, af_torchtune_is_file, af_torchtune_join},
+              {AF_DIALECT_OUMI, af_oumi_is_file, af_oumi_join},
+              {AF_DIALECT_LITGPT, af_litgpt_is_file, af_litgpt_join},
+              {AF_DIALECT_AUTOMODEL, af_automodel_is_file, af_automodel_join}};
+
 af_status af_run_translate(af_yaml **out, const af_yaml *root, af_run_config *run, const char *name,
                            af_error *err)
 {
     af_arena *mem = &run->mem;
     af_translation t = {.root = root, .mem = mem, .name = name, .run = run, .err = err};
-    const bool torchtune = run->dialect == AF_DIALECT_TORCHTUNE && af_torchtune_is_file(root);
-    const bool oumi = run->dialect == AF_DIALECT_OUMI && af_oumi_is_file(root);
-    const bool litgpt = run->dialect == AF_DIALECT_LITGPT && af_litgpt_is_file(root);
     af_status st = af_json_maps_open(&t.root, &t);
+    size_t k = 0;
+    while (k < AF_LEN(nested) && !(run->dialect == nested[k].dialect && nested[k].is_file(root)))
+        k++;
     if (st == AF_OK)
-        st = torchtune ? af_torchtune_join(&t.root, &t)
-             : oumi    ? af_oumi_join(&t.root, &t)
-             : litgpt  ? af_litgpt_join(&t.root, &t)
-                       : check_form(root, name, err);
+        st = k < AF_LEN(nested) ? nested[k].join(&t.root, &t) : check_form(root, name, err);
     if (st == AF_OK && (run->dialect == AF_DIALECT_UNSLOTH || run->dialect == AF_DIALECT_AUTOTRAIN))
         st = af_sections_join(&t.root, &t);
     root = t.root;

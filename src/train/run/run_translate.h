@@ -17,6 +17,7 @@ typedef enum af_dialect {
     AF_DIALECT_TORCHTUNE,
     AF_DIALECT_OUMI,
     AF_DIALECT_LITGPT,
+    AF_DIALECT_AUTOMODEL, /* NeMo AutoModel */
 } af_dialect;
 
 /* Whose file this map of keys is. */
@@ -29,6 +30,8 @@ bool af_autotrain_is_file(const af_yaml *root);
 bool af_torchtune_is_file(const af_yaml *root);
 bool af_oumi_is_file(const af_yaml *root);
 bool af_litgpt_is_file(const af_yaml *root);
+/* run_automodel.c: whether it has the sections of NeMo AutoModel. */
+bool af_automodel_is_file(const af_yaml *root);
 /* LLaMA-Factory's switches of an optimizer, which count whatever `optim` says; NULL is none. And
  * whether one is on. */
 bool af_chooses_optimizer(const char *key);

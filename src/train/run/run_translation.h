@@ -58,6 +58,7 @@ AF_CHECKED af_status af_sections_join(const af_yaml **out, const af_translation 
 AF_CHECKED af_status af_torchtune_join(const af_yaml **out, const af_translation *t);
 AF_CHECKED af_status af_oumi_join(const af_yaml **out, const af_translation *t);
 AF_CHECKED af_status af_litgpt_join(const af_yaml **out, const af_translation *t);
+AF_CHECKED af_status af_automodel_join(const af_yaml **out, const af_translation *t);
 /* json_maps.c: the root with the maps that it gives as text ('{"min_lr": 1e-6}') as maps. */
 AF_CHECKED af_status af_json_maps_open(const af_yaml **root, const af_translation *t);
 /* run_mlx.c: a key that means something else in mlx-lm than its name does here; true when it was
