@@ -2,7 +2,7 @@
  *
  *   status.h     error codes and messages       version.h    version macros
  *   log.h        log hook                       types.h      tensor element types
- *   device.h     where graphs run               graph.h      tensors, autodiff, optimizers
+ *   device.h     where graphs run               graph.h      tensors, autodiff
  *   schedule.h   learning rates                 text.h       tokenizers
  *   chat.h       chat templates                 model.h      load, evaluate, generate
  *   train.h      fine-tuning runs               data.h       datasets as training sees them
@@ -11,7 +11,7 @@
  *   doctor.h     what the machine supports      model_graph.h  custom losses on a model
  *   output.h     files that programs leave      hub.h        models and datasets of the hub
  *   decode.h     many sequences at once         serve.h      HTTP server with OpenAI's endpoints
- *   grammar.h    output held to a schema
+ *   grammar.h    output held to a schema        optimizer.h  kinds and options of optimizers
  *
  * Rules of all functions. Functions that can fail return af_status and take `af_error *err` last,
  * which may be NULL. Outputs are written on success only, unless a comment says otherwise. Strings
@@ -44,6 +44,7 @@
 #include "afinar/log.h"
 #include "afinar/model.h"
 #include "afinar/model_graph.h"
+#include "afinar/optimizer.h"
 #include "afinar/output.h"
 #include "afinar/schedule.h"
 #include "afinar/serve.h"

@@ -157,6 +157,7 @@ struct af_graph {
     /* what else depends on the number of the step alone; NULL = nothing */
     void (*step_numbers)(const af_graph *g, double t, float *hyper);
     af_optimizer_opts optimizer;
+    bool renews;          /* GALORE: projections change in this update */
     af_tensor *free_sums; /* the state of FREE_WEIGHT, or NULL */
     float *taken;         /* parameters, while their average is in their place; else NULL */
     /* the plan: bytes */

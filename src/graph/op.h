@@ -184,10 +184,11 @@ typedef union af_attr {
         af_rounding rounding; /* of bf16 parameters */
         uint64_t seed;        /* of stochastic rounding */
         int64_t from;         /* first element in the flat buffer of all ranks */
-        int64_t rank;         /* APOLLO: of its projections */
-        int64_t number;       /* APOLLO: which matrix of the model, for its projection */
-        double scale;         /* APOLLO: its root multiplies the update */
+        int64_t rank;         /* APOLLO, GALORE: of their projections */
+        int64_t number;       /* APOLLO, GALORE: which matrix of the model, for random numbers */
+        double scale;         /* GALORE: multiplies the update; APOLLO: its root does */
         bool per_tensor, scale_front;
+        af_projection projection; /* GALORE */
     } optim;
     struct {
         int rank, ranks;    /* this one, of how many */

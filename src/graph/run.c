@@ -129,6 +129,7 @@ static af_status write_scalars(af_graph *g, int what, af_error *err)
         };
         if (g->step_numbers)
             g->step_numbers(g, t, h);
+        g->renews = g->optimizer.kind == AF_OPTIMIZER_GALORE && h[AF_HYPER_B] > 0;
         AF_TRY(g->device->ops->write(g->device, g, g->hyper, h, err));
     }
 done:

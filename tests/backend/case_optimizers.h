@@ -104,6 +104,22 @@ static void case_apollo_mini(rec *r)
 {
     apollo_case(r, (af_optimizer_opts){.rank = 1, .scale = 128, .per_tensor = true}, 300, 68);
 }
+/* The update renews its projections. eps: a direction near 0 has no sign of its own. */
+static void galore_case(rec *r, af_projection projection, int rank, int64_t rows, int64_t cols)
+{
+    optimize_by(r,
+                (af_optimizer_opts){.kind = AF_OPTIMIZER_GALORE,
+                                    .projection = projection,
+                                    .rank = rank,
+                                    .scale = 1,
+                                    .eps = 1e-3,
+                                    .seed = 42},
+                rows, cols);
+    af_graph_set_step(r->g, 401);
+}
+static void case_galore(rec *r) { galore_case(r, AF_PROJECTION_STD, 5, 31, 17); }
+static void case_galore_wide(rec *r) { galore_case(r, AF_PROJECTION_REVERSE_STD, 8, 24, 172); }
+static void case_galore_full(rec *r) { galore_case(r, AF_PROJECTION_FULL, 16, 300, 68); }
 static void case_lion(rec *r) { optimize(r, AF_OPTIMIZER_LION); }
 static void case_adafactor(rec *r) { optimize(r, AF_OPTIMIZER_ADAFACTOR); }
 static void case_adafactor_wide(rec *r) { optimize_matrix(r, AF_OPTIMIZER_ADAFACTOR, 1100, 132); }

@@ -11,6 +11,7 @@
 #include "host/case_apollo.h"
 #include "host/case_dense.h"
 #include "host/case_elements.h"
+#include "host/case_galore.h"
 #include "host/case_oft.h"
 #include "host/case_optim_bf16.h"
 #include "host/case_routes.h"
@@ -91,6 +92,7 @@ int main()
     stable_adamw_case(false);
     stable_adamw_case(true);
     apollo_cases();
+    galore_cases();
     printf("%d failed\n", failures);
     return failures ? 1 : 0;
 }

@@ -109,6 +109,7 @@ typedef struct af_cuda {
     void *work; /* device workspace shared by all nodes: at least what the op's `work` requested */
     int chunk;  /* steps appended now run only when this chunk of labels is in use; 0 = always */
     bool backward_only; /* steps appended now are left out of runs without a backward pass */
+    bool renew_only;    /* ... of updates without new projections (af_graph.renews) */
     bool probe;         /* steps appended now are left out but where nodes run one by one ... */
     bool probing;       /* ... as they do now */
     af_error err;       /* latched by the helpers below; prepare returns it */

@@ -24,7 +24,7 @@ struct af_alternative {
 
 typedef struct af_step {
     af_step_kind kind;
-    bool backward_only, probe; /* as in af_cuda */
+    bool backward_only, renew_only, probe; /* as in af_cuda */
     uint8_t chunk;
     af_launch *launch;
     const af_alternative *alternative; /* NULL = none */
@@ -68,8 +68,9 @@ typedef struct af_move {
 } af_move;
 
 /* node->exec: one af_exec per level. Level 0 computes every row; a graph that generates is prepared
- * for few rows as well, and a run takes the level its live rows fit. */
-enum { AF_RUN_MASKS = 16, AF_CHUNKS_MAX = 16, AF_ROW_LEVELS = 7 };
+ * for few rows as well, and a run takes the level its live rows fit. RENEW is added to the AF_RUN_*
+ * of an update that also renews projections; it is not captured. */
+enum { AF_RUN_MASKS = 16, AF_RUN_RENEW = 16, AF_CHUNKS_MAX = 16, AF_ROW_LEVELS = 7 };
 
 static inline const af_exec *af_exec_of(const af_node *n, int level)
 {

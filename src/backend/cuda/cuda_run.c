@@ -13,7 +13,7 @@ af_status af_cuda_issue(af_cuda *cu, const af_exec *e, int what, int chunks, uin
     for (int i = 0; e && i < e->n; i++) {
         const af_step *s = &e->step[i];
         if ((s->backward_only && !(what & (AF_RUN_BACKWARD | AF_RUN_KEEP))) || s->chunk > chunks ||
-            (s->probe && !cu->probing))
+            (s->renew_only && !(what & AF_RUN_RENEW)) || (s->probe && !cu->probing))
             continue;
         const bool other = s->alternative && s->alternative->chosen;
         if (s->prelude && !other)
@@ -286,6 +286,12 @@ done:
     return st;
 }
 
+/* With RENEW, if this update does that. */
+static int mask_of(const af_graph *g, int what)
+{
+    return what & AF_RUN_UPDATE && g->renews ? what | AF_RUN_RENEW : what;
+}
+
 af_status af_cuda_run(af_device *d, af_graph *g, int what, af_error *err)
 {
     af_cuda *cu = (af_cuda *)d;
@@ -298,7 +304,8 @@ af_status af_cuda_run(af_device *d, af_graph *g, int what, af_error *err)
     AF_TRY(
         af_cu_check(cu->drv, cu->drv->context_set(cu->context), "cuCtxSetCurrent", "a run", err));
     AF_TRY(follow_writes(cu, cg, err));
-    const bool capturing = !(cu->test && cu->test->no_capture);
+    const int mask = mask_of(g, what);
+    const bool capturing = !(cu->test && cu->test->no_capture) && mask == what;
     if (capturing && !cg->capture_refused && !*exec) {
         af_error why = {0};
         if (capture(cu, g, what, &why) != AF_OK) {
@@ -314,7 +321,7 @@ af_status af_cuda_run(af_device *d, af_graph *g, int what, af_error *err)
         count = cg->captured[cg->level][what][cg->chunks].launches;
         d->counters.sent_bytes += cg->captured[cg->level][what][cg->chunks].sent_bytes;
     } else {
-        AF_TRY(issue_all(cu, g, what, &count, err));
+        AF_TRY(issue_all(cu, g, mask, &count, err));
     }
     d->counters.launches += count;
     if (g->evaluating) /* not part of a step */
@@ -344,7 +351,8 @@ af_status af_cuda_run_nodes(af_device *d, af_graph *g, int what, int from, int t
         if (n->phase == AF_PHASE_CARRY || !(what & bit[n->phase]))
             continue;
         AF_TRY(af_cuda_offload_issue(cu, cg, i, true, &next, err));
-        AF_TRY(af_cuda_issue(cu, af_exec_of(n, cg->level), what, cg->chunks, &count, err));
+        AF_TRY(
+            af_cuda_issue(cu, af_exec_of(n, cg->level), mask_of(g, what), cg->chunks, &count, err));
         AF_TRY(af_cuda_offload_issue(cu, cg, i, false, &next, err));
     }
 done:

@@ -35,6 +35,7 @@ af_step *af_cuda_step(af_cuda *cu, af_node *n, af_step_kind kind)
     }
     e->step[e->n] = (af_step){.kind = kind,
                               .backward_only = cu->backward_only,
+                              .renew_only = cu->renew_only,
                               .probe = cu->probe,
                               .chunk = (uint8_t)cu->chunk};
     return &e->step[e->n++];

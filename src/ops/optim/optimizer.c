@@ -14,7 +14,7 @@
  *   ademamix  adamw with m / c1 + 5 slow for m / c1;  slow = b3 slow + (1-b3) g
  *   adagrad, nadam, radam, adopt: see adaptive_cpu.c
  *   muon      see muon_cpu.c
- *   apollo    see lowrank/apollo_cpu.c
+ *   apollo, galore: see lowrank/apollo_cpu.c, lowrank/galore_cpu.c
  *   lion      w -= lr wd w;  w -= lr sign(b1 m + (1-b1) g);  m = b2 m + (1-b2) g
  *   adafactor see adafactor_cpu.c
  *   adam_mini see adam_mini_cpu.c
@@ -93,6 +93,7 @@ static bool by_matrix(const param_list *c, const af_tensor *p)
     switch (c->o->kind) {
     case AF_OPTIMIZER_MUON:
     case AF_OPTIMIZER_APOLLO:
+    case AF_OPTIMIZER_GALORE:
         return !p->outside && (p->ndim == 2 || p->parts);
     case AF_OPTIMIZER_ADAM_MINI:
         return p->moment_block != 1;
@@ -419,6 +420,7 @@ static void update_range(param_list *c, const unit *first, const unit *last, int
         [AF_OPTIMIZER_RMSPROP_8BIT] = AF_OP_STATES_8BIT,
         [AF_OPTIMIZER_ADEMAMIX_8BIT] = AF_OP_STATES_8BIT,
         [AF_OPTIMIZER_APOLLO] = AF_OP_ADAM,
+        [AF_OPTIMIZER_GALORE] = AF_OP_ADAM,
     };
     af_graph *g = c->g;
     const af_op op = first->whole ? whole_op(c->o->kind) : op_of[c->o->kind];

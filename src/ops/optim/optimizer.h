@@ -28,8 +28,9 @@ enum { AF_MUON_STEPS = 5 };
 #define AF_MUON_RMS  0.2
 #define AF_MUON_BETA 0.95
 
-/* APOLLO, as transformers: the rank of projections, and the updates with one of them. */
-enum { AF_APOLLO_RANK = 128, AF_APOLLO_GAP = 200 };
+/* APOLLO and GALORE, as transformers: the rank of projections, and the updates with one of them. */
+enum { AF_LOWRANK_RANK = 128, AF_LOWRANK_GAP = 200 };
+#define AF_GALORE_SCALE 0.25
 
 /* What FREE_WEIGHT gives: the rate of the step, its weight in the average, 1 = the first. */
 enum { AF_FREE_RATE, AF_FREE_SHARE, AF_FREE_FIRST, AF_FREE_COUNT };

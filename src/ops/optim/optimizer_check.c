@@ -3,7 +3,7 @@
 #include "ops/optim/optimizer.h"
 #include "tensor/dtype.h"
 
-enum { AF_OPTIMIZER_LAST = AF_OPTIMIZER_APOLLO };
+enum { AF_OPTIMIZER_LAST = AF_OPTIMIZER_GALORE };
 
 bool af_optimizer_check(af_graph *g, const af_optimizer_opts *o)
 {
@@ -39,6 +39,9 @@ bool af_optimizer_check(af_graph *g, const af_optimizer_opts *o)
     else if ((unsigned)o->rounding > AF_ROUNDING_KAHAN)
         af_graph_bad(g, "optimizer: rounding %d is not one of 0 to %d", (int)o->rounding,
                      AF_ROUNDING_KAHAN);
+    else if ((unsigned)o->projection > AF_PROJECTION_FULL)
+        af_graph_bad(g, "optimizer: projection %d is not one of 0 to %d", (int)o->projection,
+                     AF_PROJECTION_FULL);
     else if (o->nesterov && o->momentum == 0)
         af_graph_bad(g, "optimizer: nesterov needs momentum above 0, not %g", o->momentum);
     else if (o->kind == AF_OPTIMIZER_ADAFACTOR && o->beta1 != 0)
@@ -84,10 +87,10 @@ void af_optimizer_set_usual(af_optimizer_opts *o)
         o->momentum = AF_MUON_BETA;
     if (o->kind == AF_OPTIMIZER_FREE_SGD && o->momentum > 0)
         o->beta1 = o->momentum;
-    if (o->kind == AF_OPTIMIZER_APOLLO) {
-        o->rank = o->rank ? o->rank : AF_APOLLO_RANK;
-        o->gap = o->gap ? o->gap : AF_APOLLO_GAP;
-        o->scale = o->scale > 0 ? o->scale : 1;
+    if (o->kind == AF_OPTIMIZER_APOLLO || o->kind == AF_OPTIMIZER_GALORE) {
+        o->rank = o->rank ? o->rank : AF_LOWRANK_RANK;
+        o->gap = o->gap ? o->gap : AF_LOWRANK_GAP;
+        o->scale = o->scale > 0 ? o->scale : o->kind == AF_OPTIMIZER_GALORE ? AF_GALORE_SCALE : 1;
     }
     if (o->eps == 0)
         o->eps = factor ? 1e-30 : o->kind == AF_OPTIMIZER_ADAGRAD ? 1e-10 : adopt ? 1e-6 : 1e-8;

@@ -23,6 +23,7 @@ void af_optim_set_attr(af_node *n, const af_optimizer_opts *o, const af_tensor *
     n->attr.optim.scale = o->scale;
     n->attr.optim.per_tensor = o->per_tensor;
     n->attr.optim.scale_front = o->scale_front;
+    n->attr.optim.projection = o->projection;
 }
 
 /* A state of `count` elements. */
@@ -97,6 +98,26 @@ static void update_apollo(af_graph *g, const af_optimizer_opts *o, af_tensor *p,
     n->attr.optim.number = i;
 }
 
+/* Moments of the projected gradient, and the vectors that project it. */
+static void update_galore(af_graph *g, const af_optimizer_opts *o, af_tensor *p, af_tensor *grad,
+                          int i)
+{
+    const af_galore_shape s = af_galore_shape_for(p->dim[0], p->dim[1], o->rank, o->projection);
+    af_tensor *in[8] = {p, grad, g->hyper, g->stats};
+    int n_in = 4;
+    in[n_in++] = matrix_moment(g, p, i, "m", s.low * s.rank);
+    in[n_in++] = matrix_moment(g, p, i, "v", s.low * s.rank);
+    if (s.right)
+        in[n_in++] = matrix_moment(g, p, i, "right", s.C * s.rank);
+    if (s.left)
+        in[n_in++] = matrix_moment(g, p, i, "left", s.R * s.rank);
+    if (af_graph_failed(g) || !in[4])
+        return;
+    af_node *n = af_node_new(g, AF_OP_GALORE, in, n_in);
+    af_optim_set_attr(n, o, p);
+    n->attr.optim.number = i;
+}
+
 /* A matrix of a parameter (or its gradient) of several, `from` elements in. */
 static af_tensor *part_of(af_graph *g, af_tensor *whole, const int64_t *dim, int64_t from)
 {
@@ -117,6 +138,7 @@ int af_optim_update_matrices(af_graph *g, const af_optimizer_opts *o, af_tensor 
     void (*update)(af_graph *, const af_optimizer_opts *, af_tensor *, af_tensor *, int) =
         o->kind == AF_OPTIMIZER_MUON           ? update_muon
         : o->kind == AF_OPTIMIZER_APOLLO       ? update_apollo
+        : o->kind == AF_OPTIMIZER_GALORE       ? update_galore
         : o->kind == AF_OPTIMIZER_ADAM_MINI    ? update_mini
         : o->kind == AF_OPTIMIZER_STABLE_ADAMW ? update_stable
                                                : update_factored;

@@ -15,6 +15,12 @@ static double apollo_flops(const af_node *n)
     return (2.0 * (double)n->attr.optim.rank + 12) * (double)af_count(n->in[0]);
 }
 
+/* Two GEMMs of the matrix with its projection; what renews that is left out, as it is rare. */
+static double galore_flops(const af_node *n)
+{
+    return (4.0 * (double)n->attr.optim.rank + 4) * (double)af_count(n->in[0]);
+}
+
 static double update_flops(const af_node *n) { return 12.0 * (double)af_count(n->in[0]); }
 
 const af_op_info af_op_grad_norm = {.name = "grad_norm", .flops = update_flops};
@@ -34,5 +40,6 @@ const af_op_info af_op_free = {.name = "free", .flops = update_flops, .effect = 
 const af_op_info af_op_states_8bit = {.name = "states_8bit", .flops = update_flops, .effect = true};
 const af_op_info af_op_muon = {.name = "muon", .flops = muon_flops, .effect = true};
 const af_op_info af_op_apollo = {.name = "apollo", .flops = apollo_flops, .effect = true};
+const af_op_info af_op_galore = {.name = "galore", .flops = galore_flops, .effect = true};
 const af_op_info af_op_lion = {.name = "lion", .flops = update_flops, .effect = true};
 const af_op_info af_op_adafactor = {.name = "adafactor", .flops = update_flops, .effect = true};

@@ -64,6 +64,10 @@ void af_optim_step_numbers(const af_graph *g, double t, float *hyper)
     case AF_OPTIMIZER_APOLLO: /* which draw of its projections */
         a = floor((t - 1) / (double)o->gap);
         break;
+    case AF_OPTIMIZER_GALORE: /* the same; whether it is new in this step */
+        a = floor((t - 1) / (double)o->gap);
+        b = fmod(t - 1, (double)o->gap) > 0 ? 0 : 1;
+        break;
     default:
         break;
     }

@@ -43,6 +43,12 @@ namespace lowrank
 {
 #include "ops/optim/lowrank/apollo.cu"
 #undef EACH
+#include "ops/optim/lowrank/galore.cu"
+#undef EACH
+#undef OWN
+#undef TILE
+#undef ROUNDED
+#undef APART
 } // namespace lowrank
 #define AF_ROUND 0
 #define KIND     nearest
@@ -130,6 +136,8 @@ namespace ofts
 {
 #include "ops/oft/oft.cu"
 #undef TILE
+#undef LEAST
+#undef APART
 #undef ROWS
 #undef NEAR
 #undef THREADS

@@ -2,10 +2,7 @@
 #ifndef AF_APOLLO_H
 #define AF_APOLLO_H
 
-#include "ops/optim/optim_in.h"
-
-/* Random projections: the stream of matrix i in draw d is this + (i << 32) + d. */
-#define AF_APOLLO_STREAM (UINT64_C(0xa9) << 56)
+#include "ops/optim/lowrank/lowrank.h"
 
 /* A scaled gradient is at most so many times as long as the last one; what is added to norms that
  * are divided by. */
@@ -29,15 +26,4 @@ static inline af_apollo_shape af_apollo_shape_of(const af_node *n)
                              .rank = n->attr.optim.rank,
                              .tall = R >= C};
 }
-
-/* The stream of this node's projection without the number of the draw. */
-static inline uint64_t af_apollo_stream(const af_node *n)
-{
-    return AF_APOLLO_STREAM + ((uint64_t)n->attr.optim.number << 32);
-}
-
-/* Values [4 first, 4 (first + blocks)) of the projection, of which those below `count` are stored:
- * normal numbers divided by sqrt(rank). */
-void af_apollo_draw(const af_node *n, float *projection, int64_t first, int64_t blocks,
-                    int64_t count);
 #endif

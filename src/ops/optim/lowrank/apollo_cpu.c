@@ -12,33 +12,10 @@
  * limits nothing; there it stops the matrix for good. */
 #include "ops/optim/lowrank/apollo.h"
 
-#include "base/rng.h"
 #include "ops/common/twin.h"
 #include "ops/optim/optimizer.h"
 
 #include <math.h>
-
-void af_apollo_draw(const af_node *n, float *projection, int64_t first, int64_t blocks,
-                    int64_t count)
-{
-    enum { RUN = 64 };
-    const uint64_t draw = (uint64_t)af_ld(af_optim_in(n).hyper, AF_HYPER_A);
-    const float size = (float)(1 / sqrt((double)n->attr.optim.rank));
-    uint32_t word[4 * RUN];
-    for (int64_t at = first; at < first + blocks; at += RUN) {
-        const int64_t some = AF_MIN(first + blocks - at, (int64_t)RUN);
-        af_rng_words(word, n->attr.optim.seed, af_apollo_stream(n) + draw, (uint64_t)at,
-                     (uint64_t)some);
-        for (int64_t k = 0; k < 4 * some && 4 * at + k < count; k += 2) { /* Box and Muller */
-            const float u = ((float)(word[k] >> 8) + 1.0f) * 0x1p-24f;
-            const float a = (float)(word[k + 1] >> 8) * (6.283185307f * 0x1p-24f);
-            const float r = size * sqrtf(-2.0f * logf(u));
-            projection[4 * at + k] = r * cosf(a);
-            if (4 * at + k + 1 < count)
-                projection[4 * at + k + 1] = r * sinf(a);
-        }
-    }
-}
 
 typedef struct apollo_job {
     const af_node *n;
@@ -132,7 +109,8 @@ static void apollo_run(const af_node *n, af_cpu *cpu)
                           .scale = scale,
                           .projection = (float *)(scale + s.channels)};
     if (af_ld(in.stats, AF_STATS_FINITE) == 1) {
-        af_apollo_draw(n, j.projection, 0, (values + 3) / 4, values);
+        af_lowrank_draw(n, (float)(1 / sqrt((double)s.rank)), j.projection, 0, (values + 3) / 4,
+                        values);
         find_scales(&j);
         apply(&j, limited(&j));
     }

@@ -59,7 +59,7 @@ static void launch_projection(af_cuda *cu, af_node *n, const apollo_launch *a)
     af_arg_ptr(l, a->projection);
     af_arg_ptr(l, a->in.hyper->data);
     af_arg_u64(l, n->attr.optim.seed);
-    af_arg_u64(l, af_apollo_stream(n));
+    af_arg_u64(l, af_lowrank_stream(n));
     af_arg_i64(l, values);
     af_arg_f32(l, 1 / sqrt((double)s->rank));
     af_cuda_add_gemm(cu, n,

@@ -9,8 +9,6 @@
 
 #include <math.h>
 
-enum { DRAW_BLOCKS = 256 }; /* of Philox, in one piece of work */
-
 typedef struct apollo_fast_job {
     const af_node *n;
     af_optim_inputs in;
@@ -48,21 +46,11 @@ static uint64_t lay_out(apollo_fast_job *j, uint8_t *at)
     return sum;
 }
 
-static void draw_pieces(void *arg, int64_t from, int64_t to, int share)
-{
-    (void)share;
-    const apollo_fast_job *j = arg;
-    const int64_t count = j->s.width * j->s.rank, blocks = (count + 3) / 4;
-    const int64_t a = from * DRAW_BLOCKS, b = AF_MIN(to * DRAW_BLOCKS, blocks);
-    af_apollo_draw(j->n, j->projection, a, b - a, count);
-}
-
 static void project(const apollo_fast_job *j, af_cpu *cpu)
 {
     const af_apollo_shape *s = &j->s;
-    const int64_t blocks = (s->width * s->rank + 3) / 4;
-    af_pool_run(cpu->pool, (blocks + DRAW_BLOCKS - 1) / DRAW_BLOCKS, draw_pieces,
-                (void *)(uintptr_t)j);
+    af_lowrank_draw_all(j->n, cpu->pool, (float)(1 / sqrt((double)s->rank)), j->projection,
+                        s->width * s->rank);
     const af_gemm g = {
         .M = s->channels,
         .N = s->rank,

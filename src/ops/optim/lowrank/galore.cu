@@ -1,0 +1,261 @@
+/* galore.cu - the parts of GaLore that are not GEMMs.  Contract and twin: galore_cpu.c.
+ *
+ * Built once: matrices are f32; sums over rows of thin matrices and what is k x k are in double.
+ * Sums are over fixed parts in a fixed order. */
+#include "dev.cuh"
+
+#define STATS_CLIP   1
+#define STATS_FINITE 2
+#define HYPER_STEP   3
+#define TILE         16
+#define ROUNDED      1e-14
+#define APART        1e-16
+#define SWEEPS_MAX   20
+
+#define EACH(i, n)                                                                                 \
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < (n);                              \
+         i += (i64)gridDim.x * blockDim.x)
+/* The same with the threads of one block. */
+#define OWN(i, n) for (int i = threadIdx.x; i < (n); i += blockDim.x)
+
+/* t [k][k] = z^T z.  Blocks of TILE * TILE threads, one for each tile of t. */
+extern "C" __global__ void galore_gram(double *t, const float *z, long long rows, int k)
+{
+    __shared__ float left[TILE][TILE], right[TILE][TILE];
+    const int tiles = (k + TILE - 1) / TILE, x = threadIdx.x % TILE, y = threadIdx.x / TILE;
+    const int a = blockIdx.x / tiles * TILE, b = blockIdx.x % tiles * TILE;
+    double sum = 0;
+    for (i64 r = 0; r < rows; r += TILE) {
+        const bool in = r + y < rows;
+        left[y][x] = in && a + x < k ? z[(r + y) * k + a + x] : 0.0f;
+        right[y][x] = in && b + x < k ? z[(r + y) * k + b + x] : 0.0f;
+        __syncthreads();
+        for (int i = 0; i < TILE; i++)
+            sum += (double)left[i][y] * (double)right[i][x];
+        __syncthreads();
+    }
+    if (a + y < k && b + x < k)
+        t[(i64)(a + y) * k + b + x] = sum;
+}
+
+/* One block: t = l l^T, m becomes the inverse of l^T (af_galore_orthonormal).  length: [k]. */
+extern "C" __global__ void galore_orthonormal(double *m, double *t, double *length, int k)
+{
+    OWN(i, k * k)
+    {
+        m[i] = i % (k + 1) == 0 ? 1.0 : 0.0;
+        if (i % (k + 1) == 0)
+            length[i / (k + 1)] = t[i];
+    }
+    __syncthreads();
+    for (int j = 0; j < k; j++) {
+        double *row = t + (i64)j * k;
+        const double d = row[j], scale = d > ROUNDED * length[j] && d > 0.0 ? 1.0 / sqrt(d) : 0.0;
+        OWN(i, k)
+        {
+            if (i > j)
+                row[i] *= scale;
+            else
+                m[(i64)i * k + j] *= scale;
+        }
+        __syncthreads();
+        OWN(e, (k - j - 1) * k)
+        {
+            const int i = j + 1 + e / k, c = e % k;
+            if (c <= j)
+                m[(i64)c * k + i] -= row[i] * m[(i64)c * k + j];
+            else if (c >= i)
+                t[(i64)i * k + c] -= row[i] * row[c];
+        }
+        __syncthreads();
+    }
+}
+
+/* out [rows][cols] = z [rows][k] x [k][cols] */
+extern "C" __global__ void galore_times(float *out, const float *z, const double *x, long long rows,
+                                        int k, int cols)
+{
+    EACH(i, rows * cols)
+    {
+        const float *row = z + i / cols * k;
+        const double *column = x + i % cols;
+        double sum = 0;
+        for (int c = 0; c < k; c++)
+            sum += (double)row[c] * column[(i64)c * cols];
+        out[i] = (float)sum;
+    }
+}
+
+struct two {
+    int a, b;
+};
+
+/* Pair p of round r, of those that meet each other once in `even` - 1 rounds. */
+DEV two pair_of(int p, int r, int even)
+{
+    const int last = even - 1;
+    const int a = p == 0 ? last : (r + p) % last, b = (r + last - p) % last;
+    return a < b ? two{a, b} : two{b, a};
+}
+
+/* One block: Jacobi, then vectors in the order of their values (af_galore_ritz).  turns: [2 k]. */
+extern "C" __global__ void galore_ritz(double *small, double *large, double *t, double *w,
+                                       double *turns, int k, int rank)
+{
+    __shared__ int turned;
+    const int even = k + k % 2, pairs = even / 2;
+    double trace = 0;
+    for (int i = 0; i < k; i++)
+        trace += t[(i64)i * (k + 1)];
+    OWN(i, k * k) { w[i] = i % (k + 1) == 0 ? 1.0 : 0.0; }
+    bool again = true;
+    for (int sweep = 0; again && sweep < SWEEPS_MAX; sweep++) {
+        __syncthreads();
+        if (threadIdx.x == 0)
+            turned = 0;
+        for (int r = 0; r < even - 1; r++) {
+            __syncthreads();
+            OWN(p, pairs)
+            {
+                const two i = pair_of(p, r, even);
+                double c = 1, s = 0;
+                const double ab = i.b < k ? t[(i64)i.a * k + i.b] : 0.0;
+                if (fabs(ab) > APART * trace) {
+                    const double tau = (t[(i64)i.b * (k + 1)] - t[(i64)i.a * (k + 1)]) / (2.0 * ab);
+                    const double tan =
+                        (tau >= 0.0 ? 1.0 : -1.0) / (fabs(tau) + sqrt(1.0 + tau * tau));
+                    c = 1.0 / sqrt(1.0 + tan * tan);
+                    s = c * tan;
+                    turned = 1;
+                }
+                turns[2 * p] = c;
+                turns[2 * p + 1] = s;
+            }
+            __syncthreads();
+            OWN(e, pairs * pairs)
+            { /* four elements: rows of pair p, columns of pair q */
+                const int p = e / pairs, q = e % pairs;
+                const two i = pair_of(p, r, even), j = pair_of(q, r, even);
+                const double c = turns[2 * p], s = turns[2 * p + 1], d = turns[2 * q],
+                             u = turns[2 * q + 1];
+                const bool ib = i.b < k, jb = j.b < k;
+                double *x = t + (i64)i.a * k, *y = t + (i64)i.b * k;
+                const double xa = x[j.a], xb = jb ? x[j.b] : 0.0, ya = ib ? y[j.a] : 0.0,
+                             yb = ib && jb ? y[j.b] : 0.0;
+                const double ra = c * xa - s * ya, rb = c * xb - s * yb, sa = s * xa + c * ya,
+                             sb = s * xb + c * yb;
+                const bool gone = p == q && (s > 0.0 || s < 0.0);
+                x[j.a] = d * ra - u * rb;
+                if (jb)
+                    x[j.b] = gone ? 0.0 : u * ra + d * rb;
+                if (ib)
+                    y[j.a] = gone ? 0.0 : d * sa - u * sb;
+                if (ib && jb)
+                    y[j.b] = u * sa + d * sb;
+            }
+            OWN(e, pairs * k)
+            {
+                const int p = e / k, col = e % k;
+                const two i = pair_of(p, r, even);
+                if (i.b < k) {
+                    const double c = turns[2 * p], s = turns[2 * p + 1];
+                    double *x = w + (i64)i.a * k + col, *y = w + (i64)i.b * k + col;
+                    const double f = *x, g = *y;
+                    *x = c * f - s * g;
+                    *y = s * f + c * g;
+                }
+            }
+        }
+        __syncthreads();
+        again = turned != 0;
+    }
+    double most = 0;
+    for (int i = 0; i < k; i++)
+        most = fmax(most, t[(i64)i * (k + 1)]);
+    OWN(i, k)
+    {
+        const double value = t[(i64)i * (k + 1)];
+        int place = 0;
+        for (int j = 0; j < k; j++) {
+            const double other = t[(i64)j * (k + 1)];
+            place += other > value || (j < i && !(other < value));
+        }
+        turns[i] = (double)place;
+        turns[k + i] = value > ROUNDED * most ? 1.0 / sqrt(value) : 0.0;
+    }
+    __syncthreads();
+    OWN(e, k * k)
+    {
+        const int i = e % k, c = e / k, place = (int)turns[i];
+        if (place < rank) {
+            small[(i64)c * rank + place] = w[(i64)i * k + c];
+            large[(i64)c * rank + place] = w[(i64)i * k + c] * turns[k + i];
+        }
+    }
+}
+
+/* Columns of x [rows][rank] that are 0 (t = x^T x), or all without a finite gradient, become those
+ * of the draw. */
+extern "C" __global__ void galore_fill(float *x, const float *draw, const double *t,
+                                       const float *stats, long long n, int rank)
+{
+    const bool finite = stats[STATS_FINITE] == 1.0f;
+    EACH(i, n)
+    {
+        const i64 c = i % rank;
+        if (!finite || t[c * (rank + 1)] == 0.0)
+            x[i] = draw[i];
+    }
+}
+
+/* A block per column: x [rows][rank] becomes p, along what is there or, at first, fixed signs. */
+extern "C" __global__ void galore_keep(float *p, const float *x, const float *hyper,
+                                       const float *stats, long long rows, int rank)
+{
+    const int c = blockIdx.x;
+    const bool first = hyper[HYPER_STEP] == 1.0f;
+    float along = 0.0f;
+    for (i64 r = threadIdx.x; r < rows; r += blockDim.x) {
+        const float sign = (u32)r * 2654435761u >> 31 ? -1.0f : 1.0f;
+        along += x[r * rank + c] * (first ? sign : p[r * rank + c]);
+    }
+    along = block_sum(along);
+    if (!first && stats[STATS_FINITE] != 1.0f)
+        return;
+    for (i64 r = threadIdx.x; r < rows; r += blockDim.x)
+        p[r * rank + c] = along < 0.0f ? -x[r * rank + c] : x[r * rank + c];
+}
+
+/* low, of projected gradients, becomes Adam's direction.  Without finite gradients all stays. */
+extern "C" __global__ void galore_moments(float *low, float *m, float *v, const float *stats,
+                                          long long n, float b1, float new1, float b2, float new2,
+                                          float eps)
+{
+    const float clip = stats[STATS_CLIP];
+    if (stats[STATS_FINITE] != 1.0f)
+        return;
+    EACH(i, n)
+    {
+        const float l = low[i] * clip, first = b1 * m[i] + new1 * l,
+                    second = b2 * v[i] + new2 * l * l;
+        m[i] = first;
+        v[i] = second;
+        low[i] = first / (sqrtf(second) + eps);
+    }
+}
+
+/* w -= lr sqrt(1 - b2^t) / (1 - b1^t) scale d;  w -= lr decay w;  d, in the gradient's place, = 0
+ */
+extern "C" __global__ void galore_apply(float *w, float *d, const float *hyper, const float *stats,
+                                        long long n, float decay, float lr_factor, float scale)
+{
+    const float lr = hyper[0] * lr_factor;
+    const bool finite = stats[STATS_FINITE] == 1.0f;
+    const float step = lr * hyper[2] / hyper[1] * scale, keep = 1.0f - lr * decay;
+    EACH(i, n)
+    {
+        if (finite)
+            w[i] = keep * (w[i] - step * d[i]);
+        d[i] = 0.0f;
+    }
+}
