@@ -39,6 +39,8 @@ key "command line|unknown key 'lr_'" lr_=1
 key "command line: lora_target_modules:2: did not find" 'lora_target_modules=[q_proj'
 key "unknown option '--max_steps=3'|key=value" --max_steps=3
 key "output_dir is empty" output_dir=
+key "command line: min_lr 1 is above learning_rate 0.0002" lr_scheduler=polynomial min_lr=1
+key "load_best_model_at_end has no effect|or with 'eval_strategy: no'" val_set_size=2 eval_strategy=no load_best_model_at_end=true
 key "command line: a dataset has no path" datasets=
 # --- values
 key "max_steps must be a whole number|soon" max_steps=soon

@@ -252,6 +252,9 @@ static af_status check_schedule(const af_run_config *r, af_error *err)
         st = af_fail(err, AF_EUSAGE,
                      "lr_scheduler 'reduce_lr_on_plateau' needs evaluations: set 'val_set_size' or "
                      "'test_datasets', and no 'eval_strategy: no'");
+    if (st == AF_OK && r->min_lr > r->learning_rate && af_key_has_effect(r, AF_NEED_FLOOR))
+        return af_fail(err, AF_EUSAGE, "%s: min_lr %g is above learning_rate %g",
+                       af_run_key_loc(r, "min_lr", at, sizeof at), r->min_lr, r->learning_rate);
     return st == AF_OK
                ? AF_OK
                : af_fail_prefix(st, err, "%s", af_run_key_loc(r, "lr_scheduler", at, sizeof at));
