@@ -268,16 +268,16 @@ static void test_a_pruned_adapter_has_nothing_to_train(void **state)
     af_run_close(run);
 }
 
-/* How many parameters a full run with these names to freeze trains. */
-static int64_t trained(const char *model, const char *frozen)
+/* How many parameters a run with this key trains. */
+static int64_t planned(const char *model, const char *key)
 {
     char path[600], text[2000], *plan = NULL;
     af_error err = {0};
     snprintf(path, sizeof path, "%s/frozen.yaml", dir);
     snprintf(text, sizeof text,
-             "base_model: %s\nadapter: full\ndatasets: [{path: %s}]\ndevice: cpu\n"
-             "sequence_len: 64\nmax_steps: 1\noutput_dir: %s/frozen\nfreeze_parameters: [%s]\n",
-             in_golden(model), in_golden("models/data/train.jsonl"), dir, frozen);
+             "base_model: %s\ndatasets: [{path: %s}]\ndevice: cpu\n"
+             "sequence_len: 64\nmax_steps: 1\noutput_dir: %s/frozen\n%s\n",
+             in_golden(model), in_golden("models/data/train.jsonl"), dir, key);
     CHECK_OK(af_file_write(path, text, strlen(text), &err), err);
     CHECK_OK(af_train_plan(path, NULL, 0, 0, true, &plan, &err), err);
     json_t *o = json_loads(plan, 0, NULL);
@@ -285,6 +285,27 @@ static int64_t trained(const char *model, const char *frozen)
     json_decref(o);
     free(plan);
     return n;
+}
+
+static int64_t trained(const char *model, const char *frozen)
+{
+    char key[100];
+    snprintf(key, sizeof key, "adapter: full\nfreeze_parameters: [%s]", frozen);
+    return planned(model, key);
+}
+
+/* Rank 4 on the queries and keys of both layers of qwen2: 64 and 32 rows of 64 inputs. */
+static void test_what_an_adapter_trains_is_counted(void **state)
+{
+    (void)state;
+    static const char lora[] = "adapter: lora\nlora_r: 4\nlora_target_modules: [q_proj, k_proj]\n";
+    char key[200];
+    const int64_t plain = 2 * 4 * (64 + 64 + 64 + 32);
+    assert_int_equal(planned("models/qwen2", lora), plain);
+    snprintf(key, sizeof key, "%speft_use_dora: true", lora);
+    assert_int_equal(planned("models/qwen2", key), plain + 2 * (64 + 32));
+    snprintf(key, sizeof key, "%slora_bias: true", lora);
+    assert_int_equal(planned("models/qwen2", key), plain + 2 * (64 + 32));
 }
 
 /* The head as a module (Oumi's freeze_layers) is the embedding of a tied model. */
@@ -361,6 +382,7 @@ int main(void)
         cmocka_unit_test(test_wrong_module_without_an_error),
         cmocka_unit_test(test_finished_runs_and_inputs_are_kept),
         cmocka_unit_test(test_a_pruned_adapter_has_nothing_to_train),
+        cmocka_unit_test(test_what_an_adapter_trains_is_counted),
         cmocka_unit_test(test_a_tied_head_is_frozen_with_its_embedding),
         cmocka_unit_test(test_unknown_loss_and_failed_keys),
         cmocka_unit_test(test_evaluation_has_no_noise),

@@ -100,6 +100,7 @@ static int64_t trained(const af_step_graph *s)
         n += am->triangles ? am->triangles * am->block * (am->block - 1) / 2
                            : m->copies * am->rank * (m->in + m->out);
         n += am->rank && s->model->adapter->config.dora ? m->out : 0;
+        n += am->rank && s->model->adapter->config.lora_bias ? m->out : 0;
     }
     for (int i = 0; s->model->adapter && i < s->model->spec->tensors; i++)
         if (s->model->adapter->saved[i])
