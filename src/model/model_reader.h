@@ -57,7 +57,8 @@ typedef struct af_model_reader {
     const struct af_rope_change *rope; /* other rotary positions, or NULL; borrowed */
     int64_t labels;                    /* a head `score` of so many rows; 0 = as the model is */
     uint64_t label_seed;               /* of its first values, where the model has none */
-    bool keep_tied;                    /* set by who reads adapters to write adapters */
+    bool keep_tied;                    /* set by who reads adapters to write adapters, */
+    bool peft_only;                    /* and of PEFT: a tied head may have one of its own */
     bool may_resize; /* set by who can write another vocabulary, or another head */
     bool resized;    /* the adapter has another vocabulary: config, tensors and spec have that */
     bool warned_nonfinite;

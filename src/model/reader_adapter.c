@@ -125,7 +125,8 @@ done:
 }
 
 /* What has no place in the weights of the model. */
-static af_status check_merge(af_adapter *a, const char *dir, af_error *err)
+static af_status check_merge(const af_model_reader *in, af_adapter *a, const char *dir,
+                             af_error *err)
 {
     af_status st = AF_OK;
     const af_model_spec *s = a->spec;
@@ -146,7 +147,7 @@ static af_status check_merge(af_adapter *a, const char *dir, af_error *err)
                            "'%s' cannot be merged: '%s' has a weight that other layers use, too, "
                            "with adapters of their own",
                            dir, m->path);
-        if (am->rank && s->tensor[m->weight].module != i)
+        if (am->rank && s->tensor[m->weight].module != i && !in->peft_only)
             return af_fail(err, AF_EUNSUPPORTED,
                            "'%s' changes '%s', which shares its weights with the embedding", dir,
                            m->path);
@@ -196,7 +197,7 @@ af_status af_model_reader_read_adapter(af_model_reader *in, const char *dir, af_
     in->template_dir =
         copy && af_folder_has_tokenizer(dir) && af_adapter_has_template(dir) ? copy : NULL;
     in->tokenizer_dir = copy && af_adapter_has_tokenizer(dir, in->path, spec->vocab) ? copy : NULL;
-    st = check_merge(*out, dir, err);
+    st = check_merge(in, *out, dir, err);
     if (st != AF_OK) {
         af_adapter_free(*out);
         *out = NULL;

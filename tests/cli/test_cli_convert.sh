@@ -310,6 +310,29 @@ row='{"messages": [{"role": "user", "content": "a"}], "tools": [{}]}'
 "$AFINAR" quantize "$tmp/tools.gguf" -o "$tmp/tools-nf4" --type nf4 -q >/dev/null 2>&1 || fail "a folder of it"
 [ "$("$AFINAR" template "$tmp/tools-nf4" <<<"$row")" = '{"text": "T1"}' ] || fail "the template for tools of the folder"
 
+# adapters of the head of a tied model become one adapter, and are the same merged into the model
+qwen2=$golden/models/qwen2
+cat > "$tmp/head.yaml" <<YAML
+base_model: $qwen2
+datasets: [{path: $golden/models/data/train.jsonl}]
+output_dir: $tmp/head
+adapter: lora
+lora_r: 2
+lora_target_modules: [lm_head, v_proj]
+learning_rate: 0.01
+max_steps: 3
+device: cpu
+YAML
+"$AFINAR" train "$tmp/head.yaml" -q >/dev/null 2>"$tmp/err" || fail "an adapter of the head: $(cat "$tmp/err")"
+loss() { "$AFINAR" eval "$@" --data "$golden/models/data/train.jsonl" --json --device cpu -q 2>/dev/null | grep -o '"loss": [0-9.]\{7\}'; }
+"$AFINAR" merge "$qwen2" --adapter "$tmp/head" --adapter "$tmp/head=0.5" --adapter-only -o "$tmp/both" -q >/dev/null 2>"$tmp/err" ||
+    fail "adapters of a tied head: $(cat "$tmp/err")"
+err=$("$AFINAR" export "$qwen2" --adapter "$tmp/head" --adapter-only -o "$tmp/head.gguf" -q 2>&1) && fail "a tied head as GGUF"
+has "$err" "changes 'lm_head', which shares its weights with the embedding"
+"$AFINAR" merge "$qwen2" --adapter "$tmp/head" --adapter "$tmp/head=0.5" -o "$tmp/headed" -q >/dev/null 2>&1 || fail "a tied head"
+[ "$(loss "$qwen2" --adapter "$tmp/both")" = "$(loss "$tmp/headed")" ] || fail "a combined adapter of the head is not its merged model"
+[ "$(loss "$tmp/headed")" != "$(loss "$qwen2")" ] || fail "an adapter of the head has no effect"
+
 # a full disk (simulated by a file size limit)
 (
     trap '' XFSZ

@@ -51,7 +51,7 @@ static af_status read_adapters(af_adapter **out, af_model_reader *in,
     if (!(o->density >= 0 && o->density <= 1))
         return af_fail(err, AF_EUSAGE, "density %g is not between 0 and 1", o->density);
     in->may_resize = o->adapters == 1 && o->weight[0] == 1 && !o->adapter_only;
-    in->keep_tied = o->adapter_only;
+    in->keep_tied = in->peft_only = o->adapter_only;
     for (int i = 0; i < o->adapters; i++) {
         free(dir);
         dir = NULL;
