@@ -269,6 +269,12 @@ static void test_keys_are_read_where_transformers_reads_them(void **state)
         {CONFIG("cwm", GROUPED ",\"rope_theta\":7e5"), 1, 1e6, AF_ROPE_LLAMA3, "silu"},
         {CONFIG("apertus", ",\"rope_theta\":7e5,\"rope_scaling\":null"), 1, 12e6, AF_ROPE_LLAMA3,
          "xielu"},
+        {CONFIG("ministral3", GROUPED ",\"rope_theta\":7e5"), 1, 1e6, AF_ROPE_YARN, "silu"},
+        {CONFIG("hunyuan_v1_dense",
+                GROUPED ",\"head_dim\":4,\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":1,"
+                        "\"alpha\":4},"
+                        "\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":2}"),
+         1, 16e4, AF_ROPE_DEFAULT, "silu"},
         {CONFIG("deepseek_v3", ",\"rope_parameters\":{\"rope_type\":\"proportional\","
                                "\"partial_rotary_factor\":0.25}"),
          0.25, 1e4, AF_ROPE_PROPORTIONAL, "silu"},
@@ -309,6 +315,11 @@ static void test_longrope(void **state)
     assert_int_equal(c.rope.type, AF_ROPE_LONGROPE);
     assert_true(c.rope.factor == 4);
     assert_true(c.rope.long_factor[3] == 4 && c.rope.short_count == 4);
+    af_hf_config_clear(&c);
+    parse(&c, CONFIG("phi3", ",\"max_position_embeddings\":8192,\"head_dim\":4,\"rope_scaling\":{"
+                             "\"type\":\"longrope\",\"original_max_position_embeddings\":64,"
+                             "\"short_factor\":[1,1.5],\"long_factor\":[1,2]}"));
+    assert_true(c.rope.original_max_position_embeddings == 4096 && c.rope.factor == 2);
     af_hf_config_clear(&c);
 }
 

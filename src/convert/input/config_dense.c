@@ -133,6 +133,9 @@ void af_config_dense(json_t *o, const af_hf_config *c)
         json_object_set_new(o, "logit_scale", short_real(c->logit_scale));
     if (is(c, "gpt_neox"))
         put_gpt_neox(o, c);
+    if (is(c, "phi3") && c->rope.original_max_position_embeddings)
+        json_object_set_new(o, "original_max_position_embeddings",
+                            json_integer(c->rope.original_max_position_embeddings));
     if (is(c, "stablelm")) {
         json_object_set_new(o, "use_qkv_bias", json_boolean(c->attention_bias));
         json_object_set_new(o, "use_parallel_residual", json_boolean(c->use_parallel_residual));

@@ -14,9 +14,35 @@ void af_config_query_scaling(af_config_source *s, af_hf_config *c)
     s->st = in.st;
 }
 
+/* YaRN where nothing else is said, whatever rope_theta says. */
+static void ministral3_keys(af_config_source *s, af_hf_config *c)
+{
+    af_config_query_scaling(s, c);
+    if (af_config_ropes(s))
+        return;
+    c->rope.type = AF_ROPE_YARN;
+    c->rope.theta = 1e6;
+    c->rope.factor = 16;
+    c->rope.original_max_position_embeddings = 16384;
+    c->rope.mscale = c->rope.mscale_all_dim = 1;
+    c->query_scaling_beta = 0.1;
+}
+
 static void ministral3_gguf(const af_gguf *g, const char *arch, af_hf_config *c)
 {
     c->query_scaling_beta = af_family_gguf_num(g, arch, "attention.temperature_scale", 0);
+}
+
+/* 4096 where the key outside is absent, whatever the set says. */
+static void phi3_keys(af_config_source *s, af_hf_config *c)
+{
+    enum { ORIGINAL = 4096 };
+    if (c->rope.type == AF_ROPE_DEFAULT || af_config_value(s, "original_max_position_embeddings"))
+        return;
+    c->rope.original_max_position_embeddings = ORIGINAL;
+    if (c->rope.type == AF_ROPE_LONGROPE &&
+        !json_is_number(json_object_get(af_config_ropes(s), "factor")))
+        c->rope.factor = (double)c->max_position_embeddings / ORIGINAL;
 }
 
 static void seed_oss_keys(af_config_source *s, af_hf_config *c)
@@ -32,8 +58,7 @@ static void all_biases_keys(af_config_source *s, af_hf_config *c)
 
 void af_config_hunyuan_rope(af_config_source *s, af_hf_config *c)
 {
-    const json_t *rope = af_config_value(s, "rope_parameters");
-    rope = rope ? rope : af_config_value(s, "rope_scaling");
+    const json_t *rope = af_config_ropes(s);
     af_config_source in = af_config_inner(s, rope);
     const double alpha = rope ? af_config_num(&in, "alpha", 0) : 0;
     const int64_t heads = c->num_attention_heads;
@@ -138,7 +163,8 @@ const af_family af_families_llama[] = {
      .theta = 1e4,
      .partial = 1,
      .sliding = AF_SLIDING_ALL,
-     .pad = 32001},
+     .pad = 32001,
+     .keys = phi3_keys},
     {.model_type = "smollm3",
      .gguf = "smollm3",
      .act = "silu",
@@ -154,12 +180,12 @@ const af_family af_families_llama[] = {
      .gguf = "mistral3",
      .act = "silu",
      .eps = 1e-5,
-     .theta = 1e6,
+     .theta = 1e4,
      .kv_heads = 8,
      .head_dim = 128,
      .sliding = AF_SLIDING_ALL,
      .pad = 12,
-     .keys = af_config_query_scaling,
+     .keys = ministral3_keys,
      .gguf_keys = ministral3_gguf},
     {.model_type = "seed_oss",
      .gguf = "seed_oss",
