@@ -206,8 +206,10 @@ def old_spelling(path):
         p = p["full_attention"]
     if p:
         c["rope_theta"] = p.pop("rope_theta", 1e4)
+        if c["model_type"] == "gpt_neox":  # its own words
+            c["rotary_emb_base"] = c.pop("rope_theta")
         if "partial_rotary_factor" in p:
-            c["partial_rotary_factor"] = p.pop("partial_rotary_factor")
+            c["rotary_pct" if c["model_type"] == "gpt_neox" else "partial_rotary_factor"] = p.pop("partial_rotary_factor")
         kind = p.pop("rope_type", "default")
         if c["model_type"] == "phi3" and "original_max_position_embeddings" in p:
             c["original_max_position_embeddings"] = p.pop("original_max_position_embeddings")

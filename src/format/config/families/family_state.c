@@ -26,6 +26,16 @@ static void heads_divide(af_config_source *s, const char *heads, const char *gro
                         s->name, heads, k->heads, groups, k->key_heads);
 }
 
+/* Where a layer has a state: its convolution has the activation of the model. */
+static void states_have_silu(af_config_source *s, af_hf_config *c, const char *layers)
+{
+    bool any = false;
+    for (int64_t i = 0; c->layer_types && i < c->num_hidden_layers && s->st == AF_OK; i++)
+        any |= c->layer_types[i] > AF_LAYER_SLIDING;
+    if (any)
+        af_config_only_silu(s, c, "hidden_act", layers);
+}
+
 /* ---- gated delta net ---- */
 
 static void read_delta(af_config_source *s, af_hf_config *c)
@@ -43,6 +53,7 @@ static void read_delta(af_config_source *s, af_hf_config *c)
         types[i] = (i + 1) % every ? AF_LAYER_LINEAR : AF_LAYER_FULL;
     if (types)
         c->layer_types = types;
+    states_have_silu(s, c, "delta nets");
     /* what the whole model says counts where its text part says nothing */
     if (c->nested && !af_config_value(s, "tie_word_embeddings"))
         c->tie_word_embeddings = json_is_true(json_object_get(c->raw, "tie_word_embeddings"));
@@ -320,11 +331,7 @@ static void read_granite_hybrid(af_config_source *s, af_hf_config *c)
         types[i] = AF_LAYER_MAMBA;
     if (types)
         c->layer_types = types;
-    bool mamba = false;
-    for (int64_t i = 0; c->layer_types && i < c->num_hidden_layers && s->st == AF_OK; i++)
-        mamba |= c->layer_types[i] > AF_LAYER_SLIDING;
-    if (mamba)
-        af_config_only_silu(s, c, "hidden_act", "Mamba layers");
+    states_have_silu(s, c, "Mamba layers");
     const char *position = af_config_str(s, &c->arena, "position_embedding_type", "nope");
     if (strcmp(position, "rope") != 0)
         af_config_no_ropes(s, c);
