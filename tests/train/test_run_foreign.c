@@ -100,6 +100,7 @@ static void test_what_is_refused(void **state)
         {"template: qwen\nchat_template_kwargs: {a: 1}", {"not with 'template'", "", ""}},
         {"peft: {loftq_config: {loftq_bits: 2}}", {"'peft' is not supported", "", ""}},
         {"peft: {loftq_config: {loftq_bits: 4, loftq_iter: 5}}", {"'peft' is not supp", "", ""}},
+        {"training_mode: dpo", {"'training_mode' with 'dpo' is not supported", "'rl'", ""}},
         {"bias: all", {"'bias' with 'all' is not supported", "", ""}},
         {"lora_bias: all", {"lora_bias must be true or false, not 'all'", "", ""}},
         {"tokenizer: {_component_: torchtune.models.llama3.llama3_tokenizer}",

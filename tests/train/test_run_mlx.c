@@ -133,6 +133,14 @@ static void test_keys(void **state)
 static void test_schedules(void **state)
 {
     (void)state;
+    check(DATA "training_mode: normal\nwarmup_steps: 9\nlr_scheduler: cosine\nwarmup_init_lr: 1e-7",
+          "warmup_init_lr: 1e-07\n");
+    af_run_config r = {0};
+    af_error err = {0};
+    assert_int_equal(
+        parse(&r, DATA "strict: true\nwarmup_init_lr: 1e-7\nlr_scheduler: one_cycle", &err),
+        AF_EUSAGE);
+    CHECK_MSG(strstr(err.msg, "'warmup_init_lr' has no effect here"), "%s", err.msg);
     check(DATA "lr_schedule: {name: cosine_decay, warmup: 100, warmup_init: 1e-7, arguments: "
                "[1e-5, 1000, 1e-7]}\nlearning_rate: 3",
           "lr_scheduler: \"cosine_decay\"\nwarmup_steps: 100\n");

@@ -248,6 +248,7 @@ static void test_autotrain(void **state)
         {SFT "params: {block_size: 4096, model_max_length: 8192}", "sequence_len: 4096\n"},
         {SFT "params: {block_size: -1, model_max_length: 512}", "sequence_len: 512\n"},
         {SFT "params: {lr: 1e-5, epochs: 2, batch_size: 1}", "micro_batch_size: 1\n"},
+        {SFT "params: {max_prompt_length: 512, dpo_beta: 0.1}", "rl: none\n"}, /* not read */
         {SFT "params: {gradient_accumulation: 8, scheduler: cosine}", "lr_scheduler: \"cosine\"\n"},
         {SFT "params: {mixed_precision: bf16, logging_steps: -1}", "bf16: true\n"},
         {SFT "log: wandb\nbackend: local\nhub: {push_to_hub: true}", "report_to: [\"wandb\"]\n"},
@@ -482,6 +483,14 @@ static void test_oumi(void **state)
         {OUMI(", model_max_length: 512", "dataset_name: a/b",
               ", trainer_kwargs: {max_seq_length: '${model.model_max_length}', packing: True}"),
          "sequence_len: 512\nsample_packing: true\n"},
+        {OUMI(", chat_template: gemma2-it", "dataset_name: a/b", ""),
+         "chat_template: \"gemma3\"\n"},
+        {OUMI(", chat_template: phi3-instruct", "dataset_name: a/b", ""), "template: \"phi_35\"\n"},
+        {OUMI(", chat_template: zephyr", "dataset_name: a/b", ""),
+         "chat_template: \"{% for m in messages %}{{ '<|' + m['role'] + '|>\\\\n' + m['content'] | "
+         "trim + eos_token + '\\\\n' }}{% endfor %}{% if add_generation_prompt %}"},
+        {OUMI(", chat_template: chat_ml", "dataset_name: a/b", ""),
+         "chat_template: \"{{ bos_token }}{% for m in messages %}{{ '<|im_start|>' + m['role'] + "},
         {OUMI(", chat_template: llama3-instruct", "dataset_name: a/b", ""),
          "chat_template: \"llama3\"\n"},
         {OUMI(", load_pretrained_weights: False", "dataset_name: a/b", ""),

@@ -88,6 +88,17 @@ static const oumi_key keys[] = {
 
 /* ---- model and training ---- */
 
+/* Its own texts of templates that have other ones under the same names. */
+#define EACH_TURN(text) "{% for m in messages %}{{ " text " }}{% endfor %}"
+#define ASK(text)       "{% if add_generation_prompt %}{{ '" text "' }}{% endif %}"
+#define ZEPHYR                                                                                     \
+    EACH_TURN("'<|' + m['role'] + '|>\\n' + m['content'] | trim + eos_token + '\\n'")              \
+    ASK("<|assistant|>\\n")
+#define CHAT_ML                                                                                    \
+    "{{ bos_token }}" EACH_TURN(                                                                   \
+        "'<|im_start|>' + m['role'] + '\\n' + m['content'] | trim + '<|im_end|>\\n'")              \
+        ASK("<|im_start|>assistant\\n")
+
 /* A word for a value. A NULL key: it asks for nothing. */
 static const struct {
     const char *key, *value, *ours, *as;
@@ -110,11 +121,11 @@ static const struct {
     {"use_peft", "false", "adapter", "full"},
     {"use_peft", "true", NULL, NULL}, /* see put_peft */
     {"chat_template", "auto", NULL, NULL},
-    {"chat_template", "chat_ml", "chat_template", "chatml"},
+    {"chat_template", "chat_ml", "chat_template", CHAT_ML},
     {"chat_template", "llama3-instruct", "chat_template", "llama3"},
-    {"chat_template", "phi3-instruct", "chat_template", "phi_3"},
-    {"chat_template", "gemma2-it", "chat_template", "gemma"},
-    {"chat_template", "zephyr", "template", "zephyr"},
+    {"chat_template", "phi3-instruct", "chat_template", "phi_35"}, /* no bos */
+    {"chat_template", "gemma2-it", "chat_template", "gemma3"},     /* with a system text */
+    {"chat_template", "zephyr", "chat_template", ZEPHYR},
     {"lora_bias", "none", NULL, NULL},
     {"lora_init_weights", "default", NULL, NULL},
     {"lora_init_weights", "random", "peft_init_lora_weights", "false"},

@@ -355,6 +355,8 @@ static af_status translate_task(af_translation *t, int i)
     if (plain)
         AF_TRY(af_translate_put(t, "stage", line, af_translate_scalar(t, line, "pt")));
     AF_TRY(af_translate_put(t, "sample_packing", line, af_translate_scalar(t, line, "true")));
+    if (sft) /* which leaves keys of preference training without effect */
+        AF_TRY(af_translate_put(t, "rl", line, af_translate_scalar(t, line, "none")));
     if (sft)
         st = af_run_instead_add(t->run, "blocks of AutoTrain", line,
                                 "records are packed whole, not cut out of one stream of texts", 0,

@@ -230,6 +230,7 @@ static const foreign_group groups[] = {
     {EXACT, "layers are found by their numbers: see 'lora_layers_to_transform'",
      "peft_layers_pattern layers_pattern"},
     {EXACT, "see 'adapter'", "peft_type"},
+    {EXACT, "see 'rl'", "training_mode train_mode"},
     {EXACT, "see 'lora_target_modules'",
      "finetune_language_layers finetune_attention_modules finetune_mlp_modules"},
     {EXACT, "biases of the base are not trained next to an adapter: see 'lora_bias'", "bias"},
@@ -307,7 +308,7 @@ static const foreign_group groups[] = {
     {REFUSED, "the model is trained as its config says",
      "overrides_of_model_config overrides_of_model_kwargs model_config model_kwargs "
      "model_init_kwargs shift_attn s2_attention scaling_softmax scaling_softmax_* use_pose pose_* "
-     "block_diag_attn xpos_rope landmark_attention"},
+     "block_diag_attn xpos_rope landmark_attention longlora"},
     {IDLE, "the vocabulary grows when new tokens do not fit", "resize_vocab"},
     {EXACT, "rows of new tokens are the mean of the others", "mean_resizing_embeddings"},
     {REFUSED, "see 'special_tokens' and 'tokens'",
@@ -369,6 +370,8 @@ static const struct {
      "bnb_4bit_use_double_quant=true bnb_4bit_quant_type=nf4 llm_int8_has_fp16_weight=false"},
     {"llm_int8_threshold", "6 6.0"},
     {"peft_type", "LORA lora"},
+    {"training_mode", "normal"},
+    {"train_mode", "sft"},
     {"bnb_config",
      "load_in_4bit=true bnb_4bit_use_double_quant=true bnb_4bit_quant_type=nf4 "
      "bnb_4bit_compute_dtype=bfloat16 bnb_4bit_compute_dtype=float16"},
