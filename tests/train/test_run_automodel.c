@@ -98,6 +98,10 @@ static void test_model_and_steps(void **state)
         {FULL("teacher_model: {pretrained_model_name_or_path: o/t}\nkd_ratio: 0.25\nkd_loss_fn: "
               "{_target_: a.KDLoss, temperature: 2}"),
          "kd_alpha: 0.25\nkd_ce_alpha: 0.75\nkd_temperature: 2\n"},
+        {"model: {_target_: a.DeepseekV3ForCausalLM.from_pretrained, "
+         "pretrained_model_name_or_path: "
+         "o/d}\n" STEPS("") SQUAD("") "autocast: {enabled: true}\n",
+         "base_model: \"o/d\"\n"},
         {FULL("teacher_model: {pretrained_model_name_or_path: o/t}"), "teacher_model: \"o/t\"\n"},
     };
     (void)state;
@@ -204,6 +208,9 @@ static void test_data(void **state)
         {DATA("make_agent_chat_dataset", ", dataset_name: o/d"), "[{\"path\": \"o/d\"}]\n"},
         {DATA("make_xlam_dataset", ", tokenizer: {pretrained_model_name_or_path: o/m}"),
          "!tokenizer_config"},
+        {DATA("make_xlam_dataset", ", start_of_turn_token: x, tokenizer: {truncation_side: right}"),
+         "!tokenizer_config"},
+        {DATA("make_xlam_dataset", ", tokenizer: some"), "adapter: full\n"},
         {DATA("make_xlam_dataset", ", tokenizer: {pretrained_model_name_or_path: o/t}"),
          "tokenizer_config: \"o/t\"\n"},
         {FULL("validation_dataset: {_target_: a.HellaSwag, path_or_dataset: o/h}\n"
@@ -264,6 +271,11 @@ static void test_refusals(void **state)
         {DATA("ChatDataset", ""), "ChatDataset has no 'path_or_dataset_id'"},
         {DATA("ChatDataset", ", path_or_dataset_id: d, mask_reasoning_content: true"),
          "'mask_reasoning_content' of a dataset is not supported"},
+        {DATA("make_xlam_dataset", ", tokenizer: {truncation_side: left}"),
+         "truncation_side is not"},
+        {DATA("make_xlam_dataset", ", tokenizer: {trunc_side: left}"), "'trunc_side' of tokenizer"},
+        {FULL("dataloader: {dynamic_batching: {max_tokens_per_batch: 9}}"),
+         "'dynamic_batching' of"},
         {COLUMNS(", seq_lenght: 5"), "'seq_lenght' of ColumnMappedTextInstructionDataset"},
         {DATA("ColumnMappedTextInstructionDataset",
               ", path_or_dataset_id: d, column_mapping: {question: q}"),

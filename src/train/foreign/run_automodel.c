@@ -107,7 +107,7 @@ static af_status put_model(af_translation *t, const af_yaml *n, int line)
     const char *name = path && path->kind == AF_YAML_SCALAR ? path->text : "";
     const bool fresh = is(af_automodel_target(n), "from_config");
     af_status st = AF_OK;
-    if (path && (!strstr(name, "AutoModelForCausalLM.") ||
+    if (path && (!strstr(name, "ForCausalLM.") ||
                  (!fresh && !is(af_automodel_target(n), "from_pretrained"))))
         return af_fail(t->err, AF_EUNSUPPORTED,
                        "%s:%d: model '%.80s' is not supported: NeMoAutoModelForCausalLM is",
@@ -254,7 +254,7 @@ static af_status put_optimizer(af_translation *t, const af_yaml *n, int line)
                            " _target_ lr weight_decay betas eps momentum fused foreach "
                            "adam_w_mode bias_correction master_weights master_weight_dtype "
                            "master_weight_bits store_param_remainders exp_avg_dtype "
-                           "exp_avg_sq_dtype "));
+                           "exp_avg_sq_dtype compress_state_dict "));
     for (int i = 0; i < n->count && args->count < AF_NESTED_KEYS; i++)
         if (!af_yaml_is_null(n->item[i]))
             AF_TRY(af_nested_set(t, args, n->key[i], n->item[i]));
@@ -335,9 +335,9 @@ done:
 
 static af_status put_loss(af_translation *t, const af_yaml *n, int line)
 {
-    static const char *const plain[] = {"MaskedCrossEntropy", "FusedLinearCrossEntropy",
+    static const char *const plain[] = {"MaskedCrossEntropy",     "FusedLinearCrossEntropy",
                                         "TEParallelCrossEntropy", "ChunkedCrossEntropy",
-                                        "CrossEntropyLoss"};
+                                        "CrossEntropyLoss",       "masked_cross_entropy"};
     const char *name = af_automodel_target(n);
     (void)line;
     for (size_t i = 0; i < AF_LEN(plain); i++)
@@ -493,32 +493,15 @@ static const struct {
 
 /* What is learnt does not depend on them, or they are read elsewhere. */
 static const char *const idle[] = {
-    "dist_env",
-    "distributed_config",
-    "compile",
-    "benchmark",
-    "ci",
-    "nvtx",
-    "comet",
-    "wandb",
-    "mlflow",
-    "slurm",
-    "mfu",
-    "skypilot",
-    "launcher",
-    "lepton",
-    "nemo_run",
-    "prewarm",
-    "kd_ratio",
-    "kd_loss_fn",
-    "moe_metrics",
-    "parallelizer",
-    "tool_call_eval",
-    "profiling",
-    "sdpa_method",
-    "enable_nvtx",
-    "profiler",
-    "validation_dataloader",
+    "autocast",       "dist_env",    "distributed_config",
+    "compile",        "benchmark",   "ci",
+    "nvtx",           "comet",       "wandb",
+    "mlflow",         "slurm",       "mfu",
+    "skypilot",       "launcher",    "lepton",
+    "nemo_run",       "prewarm",     "kd_ratio",
+    "kd_loss_fn",     "moe_metrics", "parallelizer",
+    "tool_call_eval", "profiling",   "sdpa_method",
+    "enable_nvtx",    "profiler",    "validation_dataloader",
 };
 
 static af_status put_entry(af_translation *t, int i)

@@ -16,7 +16,8 @@ typedef struct nemo_dataset {
     const char *known;          /* arguments of its own, with blanks around */
 } nemo_dataset;
 
-#define LENGTH " split seq_length padding truncation limit_dataset_samples tokenizer "
+#define LENGTH                                                                                     \
+    " split seq_length padding truncation limit_dataset_samples tokenizer start_of_turn_token "
 static const nemo_dataset datasets[] = {
     {"make_squad_dataset", SQUAD, "dataset_name", "rajpurkar/squad",
      LENGTH "dataset_name chat_template fp8 "},
@@ -32,7 +33,7 @@ static const nemo_dataset datasets[] = {
      LENGTH "path_or_dataset_id column_mapping name answer_only_loss_mask use_hf_chat_template "
             "repeat_on_exhaustion "},
     {"ChatDataset", CHAT, "path_or_dataset_id", NULL,
-     LENGTH "path_or_dataset_id name chat_template shuffle_seed mask_history start_of_turn_token "
+     LENGTH "path_or_dataset_id name chat_template shuffle_seed mask_history "
             "mask_reasoning_content mask_generation_prompt unshifted skip_invalid_samples "},
     {"make_xlam_dataset", CALLS, "dataset_name", "Salesforce/xlam-function-calling-60k",
      LENGTH "dataset_name chat_template fp8 "},
@@ -215,10 +216,32 @@ static bool is_text(nemo_records records, const af_yaml *n)
            (records == COLUMNS && !on(n, "use_hf_chat_template"));
 }
 
+/* Another tokenizer than the model's, by its name. */
+static af_status put_tokenizer(af_translation *t, const af_yaml *n)
+{
+    const af_yaml *of, *side,
+        *model = af_nested_given(af_yaml_get(t->root, "model"), "pretrained_model_name_or_path");
+    if (!n || n->kind != AF_YAML_MAP)
+        return AF_OK;
+    of = af_nested_given(n, "pretrained_model_name_or_path");
+    side = af_nested_given(n, "truncation_side");
+    if (side && !af_translate_says(side, "right"))
+        return af_fail(t->err, AF_EUNSUPPORTED,
+                       "%s:%d: truncation_side is not supported: see 'truncation_mode'", t->name,
+                       side->line);
+    const af_status st = af_nested_check(
+        t, "tokenizer", n,
+        " _target_ pretrained_model_name_or_path truncation_side padding_side trust_remote_code "
+        "use_fast tokenizer_backend add_bos_token add_eos_token torch_dtype cache_dir ");
+    if (st != AF_OK || !of || of->kind != AF_YAML_SCALAR || strchr(of->text, '$') ||
+        (model && af_translate_says(model, of->text)))
+        return st;
+    return af_translate_put(t, "tokenizer_config", of->line, of);
+}
+
 af_status af_automodel_put_data(af_translation *t, const af_yaml *n, int line)
 {
-    const af_yaml *tokenizer = af_nested_given(n, "tokenizer"),
-                  *model = af_yaml_get(t->root, "model"), *of = NULL;
+    const af_yaml *tokenizer = af_nested_given(n, "tokenizer");
     const nemo_dataset *d = NULL;
     af_yaml **item = af_arena_take(t->mem, sizeof *item);
     af_status st = item ? AF_OK : af_fail_nomem(t->err, "datasets", sizeof *item);
@@ -226,20 +249,15 @@ af_status af_automodel_put_data(af_translation *t, const af_yaml *n, int line)
     AF_TRY(make_entry(t, item, n, line));
     AF_TRY(put_list(t, "datasets", item, 1, line));
     AF_TRY(find(t, &d, n, line));
-    if (is_text(d->records, n))
+    if (is_text(d->records, n) &&
+        !(tokenizer && tokenizer->kind == AF_YAML_MAP && on(tokenizer, "add_eos_token")))
         AF_TRY(af_run_instead_add(t->run, "add_eos_token", line,
                                   "answers without a chat template end with eos, which newer "
                                   "versions of NeMo AutoModel leave out",
                                   0, t->err));
     if (on(n, "mask_history"))
         AF_TRY(af_nested_put(t, "mask_history", line, "true"));
-    of = tokenizer && tokenizer->kind == AF_YAML_MAP
-             ? af_nested_given(tokenizer, "pretrained_model_name_or_path")
-             : NULL;
-    model = af_nested_given(model, "pretrained_model_name_or_path");
-    if (of && of->kind == AF_YAML_SCALAR && !strchr(of->text, '$') &&
-        !(model && af_translate_says(model, of->text)))
-        AF_TRY(af_translate_put(t, "tokenizer_config", of->line, of));
+    AF_TRY(put_tokenizer(t, tokenizer));
 done:
     return st;
 }
