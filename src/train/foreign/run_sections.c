@@ -149,7 +149,8 @@ static bool asks_nothing(const af_yaml *root, const char *key, const af_yaml *n)
     const af_yaml *type = af_yaml_get(root, "training_type"),
                   *wandb = af_yaml_get(root, "enable_wandb");
     bool nothing = is(key, "format_type") || (is(key, "max_steps") && af_translate_says(n, "0")) ||
-                   (is(key, "save_steps") && af_translate_says(n, "0"));
+                   (is(key, "save_steps") && af_translate_says(n, "0")) ||
+                   (is(key, "target_modules") && af_translate_says(n, ""));
     if (is(key, "wandb_project"))
         nothing = !wandb || !af_translate_says(wandb, "true");
     for (size_t i = 0; i < AF_LEN(of_lora) && type && af_translate_says(type, "full"); i++)

@@ -172,12 +172,11 @@ static const struct {
 
 /* Of Unsloth's program, 2026: the defaults of its config, and what it hands to TRL's trainer. */
 static const char *const unsloth_presets[][2] = {
-    {"adapter", "lora"},       {"load_in_4bit", "true"},    {"lora_r", "64"},
-    {"lora_alpha", "16"},      {"micro_batch_size", "2"},   {"gradient_accumulation_steps", "4"},
-    {"num_epochs", "3"},       {"learning_rate", "2e-4"},   {"lr_scheduler", "linear"},
-    {"warmup_steps", "5"},     {"weight_decay", "0.01"},    {"optimizer", "adamw_8bit"},
-    {"seed", "3407"},          {"train_on_inputs", "true"}, {"save_steps", "500"},
-    {"output_dir", "outputs"},
+    {"adapter", "lora"},   {"load_in_4bit", "true"},    {"lora_r", "64"},
+    {"lora_alpha", "16"},  {"micro_batch_size", "2"},   {"gradient_accumulation_steps", "4"},
+    {"num_epochs", "3"},   {"learning_rate", "2e-4"},   {"lr_scheduler", "linear"},
+    {"warmup_steps", "5"}, {"weight_decay", "0.01"},    {"optimizer", "adamw_8bit"},
+    {"seed", "3407"},      {"train_on_inputs", "true"}, {"output_dir", "outputs"},
 };
 
 /* Of AutoTrain 0.8. */
