@@ -1,5 +1,6 @@
 /* run_automodel_peft.c - the adapter of NeMo AutoModel's run files. Its patterns have wildcards for
- * the whole path of a module, "*.layers.0.*"; a name without them is the last part of the path. */
+ * the whole path of a module, "*.layers.0.*" or ".*fc.*"; a name without them is the last part of
+ * the path. */
 #include "base/buf.h"
 #include "train/foreign/run_automodel.h"
 #include "train/run/run_config.h"
@@ -12,11 +13,28 @@ static bool on(const af_yaml *map, const char *key)
     return n && af_translate_says(n, "true");
 }
 
-static bool glob(const char *pattern, const char *text)
+/* Whether a pattern matches a name without dots: back to the last wildcard where it does not. */
+static bool glob(const char *pattern, const char *name)
 {
-    if (*pattern == '*')
-        return glob(pattern + 1, text) || (*text && glob(pattern, text + 1));
-    return *pattern == *text && (!*pattern || glob(pattern + 1, text + 1));
+    const char *star = NULL, *from = NULL;
+    while (*name) {
+        pattern += pattern[0] == '.' && pattern[1] == '*'; /* both are wildcards */
+        if (*pattern == '*') {
+            star = ++pattern;
+            from = name;
+        } else if (*pattern == *name) {
+            pattern++;
+            name++;
+        } else if (star) {
+            pattern = star;
+            name = ++from;
+        } else {
+            return false;
+        }
+    }
+    while (*pattern == '*' || (pattern[0] == '.' && pattern[1] == '*'))
+        pattern++;
+    return !*pattern;
 }
 
 /* The i-th of a list, or the one name in its place; NULL after the last. */
@@ -46,15 +64,36 @@ static bool has_star(const af_yaml *n)
     return any;
 }
 
+/* Whether ".*" after the n characters of `text`, which begin the pattern or follow a wildcard,
+ * means what is below a module: after whole parts of a path or a number, not after a piece of a
+ * name. */
+static bool ends_part(const char *text, size_t n, bool first)
+{
+    size_t digits = 0;
+    while (digits < n && strchr("0123456789", text[n - 1 - digits]))
+        digits++;
+    return n > 0 &&
+           (first || *text == '.' || (digits && digits < n && text[n - 1 - digits] == '.'));
+}
+
 /* A pattern as a regular expression for a whole path. */
 static void add_regex(af_buf *b, const char *pattern)
 {
+    const char *from = pattern; /* after the last wildcard */
+    bool first = true;
     if (!strchr(pattern, '*'))
         af_buf_str(b, "(.*\\.)?");
     for (; *pattern; pattern++) {
-        if (*pattern == '*')
+        if (pattern[0] == '.' && pattern[1] == '*') {
+            af_buf_str(b, ends_part(from, (size_t)(pattern - from), first) ? "(\\..*)?" : ".*");
+            pattern++;
+        } else if (*pattern == '*') {
             af_buf_str(b, ".*");
-        else if (strchr(".^$+?()[]{}|\\", *pattern))
+        }
+        if (*pattern == '*') {
+            from = pattern + 1;
+            first = false;
+        } else if (strchr(".^$+?()[]{}|\\", *pattern))
             af_buf_printf(b, "\\%c", *pattern);
         else
             af_buf_char(b, *pattern);
