@@ -362,7 +362,8 @@ static af_status put_clip(af_translation *t, const af_yaml *n, int line)
 
 static af_status put_checkpoint(af_translation *t, const af_yaml *n, int line)
 {
-    const af_yaml *dir = given(n, "checkpoint_dir"), *most = given(n, "max_recent_checkpoints");
+    const af_yaml *dir = given(n, "checkpoint_dir"), *most = given(n, "max_recent_checkpoints"),
+                  *from = given(n, "restore_from");
     const char *text = "";
     af_status st = AF_OK;
     (void)line;
@@ -373,7 +374,15 @@ static af_status put_checkpoint(af_translation *t, const af_yaml *n, int line)
         "original_model_root_dir skip_task_head_prefixes_for_base_model "
         "single_rank_consolidation staging_dir legacy_paramwrapper_layout "
         "diffusers_compatible best_metric_key consolidation_timeout_minutes "
-        "max_recent_checkpoints allow_legacy_pickle_restore v4_compatible is_peft "));
+        "max_recent_checkpoints allow_legacy_pickle_restore v4_compatible is_peft restore_from "));
+    if (from && !af_translate_says(from, "LATEST"))
+        return af_fail(
+            t->err, AF_EUNSUPPORTED,
+            "%s:%d: restore_from is not supported but for LATEST: 'resume_from_checkpoint' "
+            "names a checkpoint of afinar",
+            t->name, from->line);
+    if (from)
+        AF_TRY(af_nested_put(t, "auto_resume_from_checkpoints", from->line, "true"));
     if (dir) {
         AF_TRY(af_nested_text(&text, t, dir));
         AF_TRY(af_nested_put(t, "output_dir", dir->line, text));
