@@ -321,6 +321,8 @@ static void test_torchtune(void **state)
         {ALPACA, "lora_r: 8\nlora_alpha: 16\nlora_dropout: 0\n"},
         {ALPACA, "lora_target_modules: [\"q_proj\", \"v_proj\", \"o_proj\"]\n"},
         {ALPACA, "chat_template: \"llama3\"\n"},
+        {TUNE(LORA_8B, "llama3_tokenizer", "alpaca_dataset, max_seq_len: 77"),
+         "sequence_len: 77\n"},
         {ALPACA, "sequence_len: 16777216\n"},
         {ALPACA, "lr_scheduler: \"constant\"\n"},
         {ALPACA, "max_grad_norm: 0\n"},

@@ -21,7 +21,7 @@ typedef struct tune_dataset {
     const char *known;  /* arguments of its own, with blanks around */
 } tune_dataset;
 
-#define TURNS " column_map train_on_input new_system_prompt packed "
+#define TURNS " column_map train_on_input new_system_prompt packed max_seq_len "
 #define QA    .field = {"input", "output"}
 #define TEXTS .field = {"column"}, .known = " column add_eos packed split_across_pack max_seq_len "
 static const tune_dataset datasets[] = {
@@ -432,6 +432,15 @@ done:
     return st;
 }
 
+/* Before version 0.3 it was the dataset that had the limit of tokens. */
+static af_status put_length(af_translation *t, const af_yaml *n)
+{
+    const af_yaml *length = n->kind == AF_YAML_MAP ? af_nested_given(n, "max_seq_len") : NULL;
+    return length && !af_nested_given(af_yaml_get(t->root, "tokenizer"), "max_seq_len")
+               ? af_translate_put(t, "sequence_len", length->line, length)
+               : AF_OK;
+}
+
 af_status af_torchtune_put_data(af_translation *t, const af_yaml *n, int line)
 {
     const bool many = n->kind == AF_YAML_LIST, test = n == af_yaml_get(t->root, "dataset_val");
@@ -441,6 +450,8 @@ af_status af_torchtune_put_data(af_translation *t, const af_yaml *n, int line)
     af_status st = list && item ? AF_OK : af_fail_nomem(t->err, "datasets", sizeof *list);
     for (int i = 0; i < count && st == AF_OK; i++)
         st = make_entry(t, &item[i], many ? n->item[i] : n, line);
+    if (st == AF_OK && !test && count)
+        st = put_length(t, many ? n->item[0] : n);
     if (st != AF_OK)
         return st;
     *list = (af_yaml){.kind = AF_YAML_LIST, .line = line, .count = count, .item = item};
