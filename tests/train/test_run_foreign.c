@@ -376,7 +376,10 @@ static void test_defaults_of_dialects(void **state)
              err);
     assert_int_equal(r.dialect, AF_DIALECT_LLAMA_FACTORY_V1);
     assert_int_equal(r.method, AF_METHOD_FULL);
-    assert_true(r.weight_decay == 0.01 && r.micro_batch_size == 1);
+    assert_true(r.weight_decay == 0.01 && r.micro_batch_size == 1 && r.decay_on == AF_DECAY_ALL);
+    af_run_config_clear(&r);
+    CHECK_OK(parse(&r, "model: m\npeft_config: {name: lora}\ndatasets: [{path: d}]\n", &err), err);
+    assert_true(r.lora_r == 8 && r.lora_alpha == 16 && r.lora_dropout == 0.05);
     af_run_config_clear(&r);
     CHECK_OK(parse(&r, "model: m\niters: 5\ndatasets: [{path: d}]\n", &err), err);
     assert_int_equal(r.dialect, AF_DIALECT_MLX);

@@ -146,8 +146,8 @@ static const struct {
 } presets[] = {
     {"adapter", "lora", NULL, NULL, "lora", "lora"},
     {"lora_r", "8", "8", NULL, "8", "8"},
-    {"lora_alpha", NULL, "8", "32", "160", "32"}, /* mlx: its scale of 20, times the rank */
-    {"lora_dropout", NULL, NULL, "0.05", NULL, "0.05"},
+    {"lora_alpha", NULL, "16", "32", "160", "32"}, /* mlx: its scale of 20, times the rank */
+    {"lora_dropout", NULL, "0.05", "0.05", NULL, "0.05"},
     {"lora_target_modules", NULL, NULL, "q_proj, v_proj", NULL, NULL},
     {"num_layers", NULL, NULL, NULL, "16", NULL},
     {"sequence_len", NULL, NULL, "1024", NULL, "16777216"},
@@ -158,6 +158,7 @@ static const struct {
     {"learning_rate", "5e-5", "1e-4", "2e-5", "1e-5", "1e-4"},
     {"lr_scheduler", "linear", "constant", "linear", "constant", NULL},
     {"weight_decay", NULL, "0.01", NULL, NULL, "0.1"},
+    {"weight_decay_on", NULL, "all", NULL, NULL, NULL},
     {"adam_beta2", NULL, NULL, NULL, NULL, "0.95"},
     {"optimizer", NULL, NULL, NULL, "adam", NULL},
     {"adam_bias_correction", NULL, NULL, NULL, "false", NULL},
