@@ -52,10 +52,9 @@ static int adapted(char out[NAMES][NAME], const af_adapter *a)
     return n;
 }
 
-static void check_family(const char *name, const char *want)
+static void check_family(const char *name, const char *targets, const char *want)
 {
-    static const char run_text[] = "base_model: x\ndatasets: [{path: y}]\nadapter: lora\n"
-                                   "lora_r: 2\nlora_target_linear: true\noutput_dir: z\n";
+    char run_text[300];
     af_error err = {0};
     af_hf_config config;
     af_model_spec spec;
@@ -64,6 +63,9 @@ static void check_family(const char *name, const char *want)
     af_adapter *a = NULL;
     static af_method_lists lists;
     char path[4400], list[NAMES][NAME], text[NAMES * NAME] = "";
+    snprintf(run_text, sizeof run_text,
+             "base_model: x\ndatasets: [{path: y}]\nadapter: lora\nlora_r: 2\n%s\noutput_dir: z\n",
+             targets);
     snprintf(path, sizeof path, "%s/families/%s.json", golden_dir(), name);
     json_t *j = read_json(path);
     char *keys = json_dumps(json_object_get(j, "config"), 0);
@@ -98,12 +100,38 @@ static void test_names_of_all_families(void **state)
         char *names = strchr(line, ' ');
         assert_non_null(names);
         *names = '\0';
-        check_family(line, names + 1);
+        check_family(line, "lora_target_linear: true", names + 1);
         seen++;
     }
     print_message("%d families\n", seen);
     assert_true(seen > 80);
     free(text);
+}
+
+/* TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING of PEFT 0.21. */
+static void test_what_peft_adapts_by_itself(void **state)
+{
+    static const char *const cases[][2] = {
+        {"llama", "model.layers.self_attn.q_proj model.layers.self_attn.v_proj"},
+        {"gpt2", "transformer.h.attn.c_attn"},
+        {"gpt_bigcode", "transformer.h.attn.c_attn"},
+        {"gpt_neox", "gpt_neox.layers.attention.query_key_value"},
+        {"falcon", "transformer.h.self_attention.query_key_value"},
+        {"bloom", "transformer.h.self_attention.query_key_value"},
+        {"mpt", "transformer.blocks.attn.Wqkv"},
+        {"codegen", "transformer.h.attn.qkv_proj"},
+        {"gptj", "transformer.h.attn.q_proj transformer.h.attn.v_proj"},
+        {"phi", "model.layers.mlp.fc1 model.layers.mlp.fc2 model.layers.self_attn.q_proj "
+                "model.layers.self_attn.v_proj"},
+        {"granitemoe", "model.layers.self_attn.q_proj model.layers.self_attn.v_proj"},
+    };
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases); i++)
+        check_family(cases[i][0], "lora_target_modules: peft-default", cases[i][1]);
+    check_family("llama", "lora_target_linear: true\nlora_target_modules: peft-default",
+                 "model.layers.mlp.down_proj model.layers.mlp.gate_proj model.layers.mlp.up_proj "
+                 "model.layers.self_attn.k_proj model.layers.self_attn.o_proj "
+                 "model.layers.self_attn.q_proj model.layers.self_attn.v_proj");
 }
 
 /* PEFT takes inputs of llama4's experts for outputs: what it adds to the stored [in][out], B A of
@@ -169,6 +197,7 @@ static void test_experts_whose_sides_change_places(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_names_of_all_families),
+                                       cmocka_unit_test(test_what_peft_adapts_by_itself),
                                        cmocka_unit_test(test_experts_whose_sides_change_places)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -476,7 +476,7 @@ static void test_oumi(void **state)
         {CHAT, "save_steps: 500\n"},
         {CHAT "peft: {q_lora: True, lora_r: 4}", "adapter: full\n"}, /* not read */
         {ADAPTER, "adapter: lora\n"},
-        {ADAPTER, "lora_target_modules: [\"q_proj\", \"v_proj\"]\n"},
+        {ADAPTER, "lora_target_modules: [\"peft-default\"]\n"},
         {ADAPTER "peft: {q_lora: True, bnb_4bit_quant_type: nf4, lora_alpha: 16}",
          "adapter: qlora\n"},
         {ADAPTER "peft: {q_lora: True, q_lora_bits: 8, bnb_4bit_quant_type: fp4}",

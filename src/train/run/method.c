@@ -1,5 +1,6 @@
 /* method.c - from run-file keys to the adapter they mean. */
 #include "train/run/method.h"
+#include "base/word.h"
 #include "model/adapter_config.h"
 
 #include "train/run/freeze.h"
@@ -246,10 +247,37 @@ static bool names_all_linear(const af_strings *target)
     return target->count == 1 && strcmp(target->item[0], "all-linear") == 0;
 }
 
+static bool names_peft_default(const af_strings *target)
+{
+    return target->count == 1 && strcmp(target->item[0], "peft-default") == 0;
+}
+
+/* What PEFT (0.21) adapts where nothing is named, "peft-default": the attention's query and value
+ * in the families it has a list for, and in the others, for which it has none. */
+static int peft_names(const char **name, const af_model_spec *spec)
+{
+    static const struct {
+        const char *model_types, *names[4];
+    } rows[] = {{"gpt2 gpt_bigcode", {"c_attn"}},
+                {"bloom falcon gpt_neox chatglm", {"query_key_value"}},
+                {"mpt", {"Wqkv"}},
+                {"codegen", {"qkv_proj"}},
+                {"phi", {"q_proj", "v_proj", "fc1", "fc2"}},
+                {"nemotron_h", {"q_proj", "k_proj", "v_proj", "o_proj"}},
+                {NULL, {"q_proj", "v_proj"}}};
+    size_t k = 0;
+    int n = 0;
+    while (rows[k].model_types && !af_word_listed(spec->arch->model_type, rows[k].model_types))
+        k++;
+    for (; n < (int)AF_LEN(rows[k].names) && rows[k].names[n]; n++)
+        name[n] = rows[k].names[n];
+    return n;
+}
+
 /* The names of the run file besides every linear, as Axolotl has it; `n` are there. */
 static int add_names(const char **name, int n, const af_strings *target)
 {
-    if (names_all_linear(target) || is_regex(target))
+    if (names_all_linear(target) || names_peft_default(target) || is_regex(target))
         return n;
     for (int i = 0; i < target->count && n < AF_METHOD_NAMES_MAX; i++) {
         bool known = false;
@@ -378,6 +406,9 @@ af_status af_method_adapter(af_adapter_config *out, af_method_lists *lists, cons
     } else if (target->count == 0 || r->lora_target_linear || names_all_linear(target)) {
         c.target = lists->name;
         c.target_count = add_names(lists->name, linear_names(lists->name, spec), target);
+    } else if (names_peft_default(target)) {
+        c.target = lists->name;
+        c.target_count = peft_names(lists->name, spec);
     } else if (is_regex(target)) {
         c.target_regex = target->item[0];
     } else {

@@ -148,7 +148,7 @@ static const struct {
     {"lora_r", "8", "8", NULL, "8", "8"},
     {"lora_alpha", NULL, "16", "32", "160", "32"}, /* mlx: its scale of 20, times the rank */
     {"lora_dropout", NULL, "0.05", "0.05", NULL, "0.05"},
-    {"lora_target_modules", NULL, NULL, "q_proj, v_proj", NULL, NULL},
+    {"lora_target_modules", NULL, NULL, "peft-default", NULL, NULL},
     {"num_layers", NULL, NULL, NULL, "16", NULL},
     {"sequence_len", NULL, NULL, "1024", NULL, "16777216"},
     {"excess_length_strategy", NULL, NULL, NULL, NULL, "drop"},
@@ -207,7 +207,7 @@ static const char *const torchtune_presets[][2] = {
 /* Of Oumi 0.9; PEFT chooses the matrices of the adapter. */
 static const char *const oumi_presets[][2] = {
     {"adapter", "full"},        {"lora_r", "8"},
-    {"lora_alpha", "8"},        {"lora_target_modules", "q_proj, v_proj"},
+    {"lora_alpha", "8"},        {"lora_target_modules", "peft-default"},
     {"sequence_len", "1024"},   {"micro_batch_size", "8"},
     {"num_epochs", "3"},        {"learning_rate", "5e-5"},
     {"lr_scheduler", "linear"}, {"train_on_inputs", "true"},

@@ -40,7 +40,7 @@ const af_key af_keys[] = {
     {"lora_dropout", F64(lora_dropout), 0, 0.99, "0", "dropout on the adapter's input", {0},
      AF_NEED_LOW_RANK},
     {"lora_target_modules", LIST(lora_target_modules), 0, 0, NULL,
-     "module names, a regular expression, or all-linear; default: every linear module",
+     "module names, a regular expression, all-linear or peft-default; default: every linear one",
      {"lora_target", "target_modules", "oft_target"}, AF_NEED_NEW_ADAPTER},
     {"lora_target_parameters", LIST(lora_target_parameters), 0, 0, NULL,
      "parameters to adapt: of experts (mlp.experts.down_proj), of routers (mlp.gate.weight)",
