@@ -106,7 +106,7 @@ if [ "${AF_RANKS:-}" = all ]; then
     for m in full lora qlora; do
         compare "any-$m" 6 "3 6" "$STAGES" adapter=$m gradient_accumulation_order=any_ranks
     done
-    for o in adamw_8bit adamw_4bit adafactor muon apollo adam_mini nadam stable_adamw lion lion_8bit sgd; do
+    for o in adamw_8bit adamw_4bit adafactor muon apollo galore adam_mini nadam stable_adamw lion lion_8bit sgd; do
         compare "full-$o" 4 "2 4" "$STAGES" adapter=full optimizer=$o
     done
     compare full-schedule_free 4 "2 4" 0 adapter=full optimizer=schedule_free_adamw

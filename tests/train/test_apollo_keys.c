@@ -76,8 +76,6 @@ static void test_what_is_refused(void **state)
         {HF "optim_args: rank=2.5", "'rank' of optim_args is 2.5, not a whole number"},
         {HF "optim_args: rank=0", "'rank' of optim_args is 0, it must be from 1 up to below"},
         {HF "optim_args: alpha=1", "it has rank, scale, update_proj_gap, scale_type, proj, proj_t"},
-        {"use_galore: true\ngalore_rank: 8", "'use_galore' with 'true' is not supported"},
-        {"optim: galore_adamw", "optimizer is 'galore_adamw', which is not supported"},
     };
     (void)state;
     for (size_t i = 0; i < AF_LEN(cases); i++) {

@@ -101,9 +101,9 @@ static void test_runs_follow_pytorch_and_peft(void **state)
 {
     (void)state;
     static const char *const cases[] = {
-        "adafactor-lora",    "loraplus-matrices",  "sgd-packed",
-        "adam-inverse-sqrt", "full-padding-token", "full-adafactor",
-        "full-adam-mini",    "full-apollo",        "full-apollo-mini"};
+        "adafactor-lora",     "loraplus-matrices", "sgd-packed",      "adam-inverse-sqrt",
+        "full-padding-token", "full-adafactor",    "full-adam-mini",  "full-apollo",
+        "full-apollo-mini",   "full-galore",       "full-galore-both"};
     for (size_t i = 0; i < AF_LEN(cases); i++)
         check_case(cases[i]);
 }

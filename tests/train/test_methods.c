@@ -206,6 +206,7 @@ static void test_optimizers_resume(void **state)
                                         "schedule_free_adamw\noptim_args: r=1",
                                         "lion_8bit",
                                         "apollo\napollo_rank: 4\napollo_update_interval: 2",
+                                        "galore\ngalore_rank: 4\ngalore_update_interval: 2",
                                         "ademamix_8bit\noptim_args: beta3=0.99"};
     for (size_t i = 0; i < AF_LEN(kinds); i++) {
         char line[100];

@@ -72,7 +72,7 @@ static void test_what_is_refused(void **state)
         {"beta: 0.1", {"('beta'): rl_beta has no effect without 'rl': dpo", "", ""}},
         {"reward_model: x", {"'reward_model' with 'x' is not supported", "", ""}},
         {"qat: {weight_dtype: int8}", {"'int8' is not supported", "weights are int4, nvfp4", ""}},
-        {"use_galore: true", {"'use_galore' with 'true' is not supported", "optimizer", ""}},
+        {"use_badam: true", {"'use_badam' with 'true' is not supported", "optimizer", ""}},
         {"relora: true", {"'relora' with 'true' is not supported", "adapter", ""}},
         {"lisa_n_layers: 4", {"is not supported", "lisa_n_layers", ""}},
         {"id2label: {0: a}", {"is not supported", "num_labels", ""}},
@@ -142,7 +142,6 @@ static void test_what_matters_is_never_idle(void **state)
                                        "lisa_n_layers",
                                        "llmcompressor",
                                        "lora_target_parameters",
-                                       "use_galore",
                                        "use_badam",
 
                                        "use_dft_loss",

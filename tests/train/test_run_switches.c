@@ -73,7 +73,7 @@ static void test_what_is_switched_on_is_not_left_out(void **state)
         {AXOLOTL, "eaft_alpha: 0.5", "eaft_alpha has no effect without 'use_eaft'"},
         {FACTORY, "stage: dpo\nref_model: y", "'ref_model' with 'y' is not supported"},
         {FACTORY, "stage: dpo\npref_loss: kto_pair", "'pref_loss' with 'kto_pair'"},
-        {FACTORY, "use_galore: true\ngalore_rank: 128", "also not supported: 'galore_rank'"},
+        {FACTORY, "use_badam: true\nbadam_mode: layer", "also not supported: 'badam_mode'"},
         {FACTORY, "adapter_name_or_path: a\ncreate_new_adapter: true", "'create_new_adapter' with"},
         {FACTORY, "quantization_bit: 4\nquantization_type: fp4", "'quantization_type' with 'fp4'"},
         {TRL, "load_in_4bit: true\nbnb_4bit_quant_type: fp4", "'bnb_4bit_quant_type' with 'fp4'"},
@@ -97,12 +97,12 @@ static void test_what_is_switched_on_is_not_left_out(void **state)
 static void test_keys_of_the_command_line(void **state)
 {
     (void)state;
-    static const char *const add[] = {"galore_rank=128"};
+    static const char *const add[] = {"badam_mode=layer"};
     af_run_config r = {0};
     af_error err = {0};
     assert_int_equal(af_run_config_parse(&r, AXOLOTL, strlen(AXOLOTL), "run.yaml", add, 1, &err),
                      AF_EUNSUPPORTED);
-    assert_non_null(strstr(err.msg, "'galore_rank' with '128' is not supported"));
+    assert_non_null(strstr(err.msg, "'badam_mode' with 'layer' is not supported"));
 }
 
 /* Names that keys had in other versions, and values that ask for what there is. */

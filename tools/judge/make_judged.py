@@ -29,6 +29,10 @@ CASES = {
                     "apollo_scale": 2.0, "apollo_scale_type": "channel", "apollo_update_interval": 3},
     "full-apollo-mini": {"optimizer": "apollo", "method": "full", "weight_decay_on": "matrices", "apollo_rank": 1,
                          "apollo_scale": 128.0, "apollo_scale_type": "tensor", "apollo_update_interval": 200},
+    "full-galore": {"optimizer": "galore", "method": "full", "weight_decay_on": "matrices", "galore_rank": 8,
+                    "galore_scale": 0.25, "galore_update_interval": 3, "galore_proj_type": "std"},
+    "full-galore-both": {"optimizer": "galore", "method": "full", "weight_decay_on": "matrices", "galore_rank": 4,
+                         "galore_scale": 2.0, "galore_update_interval": 200, "galore_proj_type": "full"},
 }
 
 

@@ -217,7 +217,8 @@ def run_file(c, folder, data, out, adapter_dir):
     for k in ("micro_batch_size", "gradient_accumulation_steps", "max_steps", "learning_rate",
               "weight_decay", "weight_decay_on", "max_grad_norm", "gradient_checkpointing",
               "threads", "optimizer", "lr_scheduler", "warmup_steps", "sgd_momentum", "apollo_rank",
-              "apollo_scale", "apollo_scale_type", "apollo_update_interval"):
+              "apollo_scale", "apollo_scale_type", "apollo_update_interval", "galore_rank", "galore_scale",
+              "galore_update_interval", "galore_proj_type"):
         if k in c:
             y[k] = c[k]
     if "warmup_ratio" in c:

@@ -116,6 +116,15 @@ def make_optimizer(model, params, c):
                "rank": c["apollo_rank"], "scale": c["apollo_scale"], "scale_type": c["apollo_scale_type"],
                "update_proj_gap": c["apollo_update_interval"]}
         return plain_rest(APOLLOAdamW([own, *rest], lr=lr, betas=betas, eps=1e-8), betas)
+    if kind == "galore":  # with our signs
+        import galore_signs
+        from galore_torch import GaLoreAdamW
+        galore_signs.replace()
+        chosen = [p for name, p in params if re.search(r"layers.*_proj\.weight$", name)]
+        rest = [{**g, "params": [p for p in g["params"] if not any(p is x for x in chosen)]} for g in lists]
+        own = {"params": chosen, "lr": lr, "weight_decay": wd, "proj_type": c["galore_proj_type"],
+               "rank": c["galore_rank"], "scale": c["galore_scale"], "update_proj_gap": c["galore_update_interval"]}
+        return plain_rest(GaLoreAdamW([own, *rest], lr=lr, betas=betas, eps=1e-8, no_deprecation_warning=True), betas)
     import bitsandbytes as bnb
     if kind == "lion":
         return bnb.optim.Lion32bit(lists, lr=lr, betas=betas)

@@ -44,6 +44,10 @@ static const struct {
     {AF_OPTIMIZER_APOLLO, "scale_type", 0, 0, "apollo_scale_type", "channel tensor"},
     {AF_OPTIMIZER_APOLLO, "proj", 0, 0, NULL, "random"},
     {AF_OPTIMIZER_APOLLO, "proj_type", 0, 0, NULL, "std"},
+    {AF_OPTIMIZER_GALORE, "rank", 1, 1 << 16, "galore_rank", NULL},
+    {AF_OPTIMIZER_GALORE, "scale", 1e-6, 1e9, "galore_scale", NULL},
+    {AF_OPTIMIZER_GALORE, "update_proj_gap", 1, 1e9, "galore_update_interval", NULL},
+    {AF_OPTIMIZER_GALORE, "proj_type", 0, 0, "galore_proj_type", "std reverse_std right left full"},
     {AF_OPTIMIZER_RMSPROP_8BIT, "alpha", 1e-6, 1, NULL, NULL},
     {AF_OPTIMIZER_RMSPROP_8BIT, "eps", 1e-30, 1, NULL, NULL},
     {AF_OPTIMIZER_RMSPROP_8BIT, "momentum", 0, 0, NULL, NULL},
@@ -195,16 +199,17 @@ static af_status check_arg(af_run_config *r, const optim_arg *a, af_error *err)
     return settings[i].key ? set_number(r, at, i, v, err) : AF_OK;
 }
 
-/* Its matrices are those of the model; LLaMA-Factory refuses adapters, too. */
-static af_status check_apollo(const af_run_config *r, af_error *err)
+/* Matrices that are projected are those of the model; LLaMA-Factory refuses adapters, too. */
+static af_status check_projected(const af_run_config *r, af_error *err)
 {
     char at[300];
-    if (r->optimizer != AF_OPTIMIZER_APOLLO || af_method_trains_base(r))
+    if (!af_run_projects(r) || af_method_trains_base(r))
         return AF_OK;
     return af_fail(err, AF_EUNSUPPORTED,
-                   "%s: optimizer apollo is for full fine-tuning, not for 'adapter: %s'; adamw "
+                   "%s: optimizer %s is for full fine-tuning, not for 'adapter: %s'; adamw "
                    "trains adapters",
                    af_run_key_loc(r, "optimizer", at, sizeof at),
+                   af_key_choice_name(af_key_find("optimizer"), r->optimizer),
                    af_key_choice_name(af_key_find("adapter"), (int)r->method));
 }
 
@@ -212,7 +217,7 @@ af_status af_optim_args_check(af_run_config *r, af_error *err)
 {
     optim_arg a;
     char at_key[300];
-    af_status st = check_apollo(r, err);
+    af_status st = check_projected(r, err);
     if (!r->optim_args || st != AF_OK)
         return st;
     if (reads_none(r->optimizer)) {

@@ -11,7 +11,8 @@
 static const struct {
     const char *prefix, *switches, *values, *why;
 } rows[] = {
-    {"galore_", "use_galore", NULL, "without 'use_galore: true'"},
+    {"galore_layerwise", "use_galore optimizer optim", "true True yes galore galore_adamw",
+     "without 'use_galore: true'"},
     {"badam_", "use_badam", NULL, "without 'use_badam: true'"},
     {"apollo_proj", "use_apollo optimizer optim", "true True yes apollo apollo_adamw",
      "without 'use_apollo: true'"},

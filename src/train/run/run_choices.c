@@ -53,6 +53,8 @@ static const af_key_choice optimizer_names[] = {{"adamw", AF_OPTIMIZER_ADAMW},
                                                 {"muon", AF_OPTIMIZER_MUON},
                                                 {"apollo", AF_OPTIMIZER_APOLLO},
                                                 {"apollo_adamw", AF_OPTIMIZER_APOLLO},
+                                                {"galore", AF_OPTIMIZER_GALORE},
+                                                {"galore_adamw", AF_OPTIMIZER_GALORE},
                                                 {"adam_mini", AF_OPTIMIZER_ADAM_MINI},
                                                 {"lion", AF_OPTIMIZER_LION},
                                                 {"lion_32bit", AF_OPTIMIZER_LION},
@@ -78,6 +80,10 @@ static const af_key_choice optimizer_names[] = {{"adamw", AF_OPTIMIZER_ADAMW},
 
 static const af_key_choice apollo_names[] = {
     {"channel", AF_APOLLO_CHANNEL}, {"tensor", AF_APOLLO_TENSOR}, {0}};
+static const af_key_choice projection_names[] = {
+    {"std", AF_PROJECTION_STD},     {"reverse_std", AF_PROJECTION_REVERSE_STD},
+    {"right", AF_PROJECTION_RIGHT}, {"left", AF_PROJECTION_LEFT},
+    {"full", AF_PROJECTION_FULL},   {0}};
 static const af_key_choice backend_names[] = {{"auto", AF_COMM_AUTO},
                                               {"mpi", AF_COMM_MPI},
                                               {"tcp", AF_COMM_TCP},
@@ -146,6 +152,7 @@ CHOICES(excess, af_excess, excess_names);
 CHOICES(truncation, af_truncation, truncation_names);
 CHOICES(optimizer, af_optimizer_kind, optimizer_names);
 CHOICES(apollo_scale_type, af_apollo_scaling, apollo_names);
+CHOICES(galore_proj_type, af_projection, projection_names);
 CHOICES(task, af_task, task_names);
 CHOICES(problem, af_problem, problem_names);
 CHOICES(dist_backend, af_comm_backend, backend_names);

@@ -12,5 +12,6 @@ extern const af_key_choices af_choices_method, af_choices_uld_merge, af_choices_
     af_choices_bf16, af_choices_checkpointing, af_choices_offloading, af_choices_attention,
     af_choices_stage, af_choices_mix, af_choices_save_strategy, af_choices_eval_strategy,
     af_choices_gemm, af_choices_rl, af_choices_f_divergence, af_choices_precompute_ref,
-    af_choices_disable_dropout, af_choices_greater_is_better, af_choices_apollo_scale_type;
+    af_choices_disable_dropout, af_choices_greater_is_better, af_choices_apollo_scale_type,
+    af_choices_galore_proj_type;
 #endif

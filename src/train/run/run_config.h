@@ -146,11 +146,14 @@ typedef struct af_run_config {
     double num_epochs;
     af_optimizer_kind optimizer;
     const char *optim_args;   /* a=1,b=2: see af_optim_arg */
-    af_strings optim_targets; /* of apollo: see optim_targets.h */
+    af_strings optim_targets; /* of apollo and galore: see optim_targets.h */
     int64_t apollo_rank, apollo_gap;
     double apollo_scale;
     af_apollo_scaling apollo_scale_type;
     bool apollo_scale_front;
+    int64_t galore_rank, galore_gap;
+    double galore_scale;
+    af_projection galore_proj_type;
     double learning_rate, weight_decay, beta1, beta2, epsilon, max_grad_norm, momentum;
     af_decay_on decay_on;
     const char *lr_scheduler;
@@ -306,6 +309,8 @@ bool af_run_has_kl_rows(const af_run_config *r);
 int64_t af_run_kl_batch(const af_run_config *r);
 /* Whether the optimizer corrects the bias of its moments. */
 bool af_run_corrects_bias(const af_run_config *r);
+/* Whether the optimizer projects the gradients of matrices (apollo, galore). */
+bool af_run_projects(const af_run_config *r);
 /* The loss that the keys of preference training ask for; their errors have file and line. */
 AF_CHECKED af_status af_run_pref_opts(af_pref_opts *out, const af_run_config *r, af_error *err);
 /* The table as help text (malloc'ed). */

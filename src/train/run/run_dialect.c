@@ -109,7 +109,7 @@ af_rl af_dialect_rl(const af_yaml *root, const char **name)
 bool af_chooses_optimizer(const char *key)
 {
     return key && (strcmp(key, "use_adam_mini") == 0 || strcmp(key, "use_muon") == 0 ||
-                   strcmp(key, "use_apollo") == 0);
+                   strcmp(key, "use_apollo") == 0 || strcmp(key, "use_galore") == 0);
 }
 
 bool af_has_optimizer_choice(const af_yaml *root)
@@ -416,16 +416,23 @@ static void finish_trl(af_run_config *r)
         r->router_loss_coef /= (double)(r->accumulation * ranks_of_run());
 }
 
-/* LLaMA-Factory's own defaults; those of 'optim: apollo_adamw' are transformers'. */
-static void finish_apollo(af_run_config *r)
+/* Defaults of LLaMA-Factory and ms-swift; those of 'optim: apollo_adamw' are transformers'. */
+static void finish_projected(af_run_config *r)
 {
     const char *name = r->key_name[af_key_find("optimizer") - af_keys];
-    if (!name || strcmp(name, "use_apollo") != 0)
-        return;
-    if (!af_run_key_is_set(r, "apollo_rank"))
+    const bool apollo = name && strcmp(name, "use_apollo") == 0,
+               galore = name && strcmp(name, "use_galore") == 0,
+               swift = r->dialect == AF_DIALECT_SWIFT;
+    if (apollo && !af_run_key_is_set(r, "apollo_rank"))
         r->apollo_rank = 16;
-    if (!af_run_key_is_set(r, "apollo_scale"))
+    if (apollo && !af_run_key_is_set(r, "apollo_scale"))
         r->apollo_scale = 32;
+    if (galore && !swift && !af_run_key_is_set(r, "galore_rank"))
+        r->galore_rank = 16;
+    if (galore && !af_run_key_is_set(r, "galore_scale"))
+        r->galore_scale = swift ? 1 : 2;
+    if (galore && swift && !af_run_key_is_set(r, "galore_update_interval"))
+        r->galore_gap = 50;
 }
 
 af_status af_run_dialect_finish(af_run_config *r, af_error *err)
@@ -442,7 +449,7 @@ af_status af_run_dialect_finish(af_run_config *r, af_error *err)
         r->weight_decay = 0.01; /* MLX's, of every parameter */
         r->decay_on = AF_DECAY_ALL;
     }
-    finish_apollo(r);
+    finish_projected(r);
     if (r->dialect == AF_DIALECT_MLX)
         return finish_mlx(r, err);
     if (r->dialect == AF_DIALECT_SWIFT)

@@ -208,7 +208,7 @@ static const foreign_group groups[] = {
      "train_batch_size total_train_batch_size"},
     {INSTEAD, "an answer keeps its share of a record that is cut", "reserved_label_len"},
     {INSTEAD, "gradients are clipped first, which they are not there: see 'max_grad_norm'",
-     "apollo_layerwise"},
+     "apollo_layerwise galore_layerwise galore_optim_per_parameter"},
     {INSTEAD, "a 4-bit base is nf4 as bitsandbytes has it", "nf4_backend"},
     {INSTEAD,
      "no template of today's Axolotl has such a text; 'default_system' is the system text of "
@@ -271,7 +271,9 @@ static const foreign_group groups[] = {
     {REFUSED, "gradients are projected at random, and along the shorter side: 'random' and 'std'",
      "apollo_proj apollo_proj_type"},
     {REFUSED, "see 'optimizer'",
-     "use_galore galore_* use_badam badam_* qgalore_* "
+     "galore_with_embedding galore_quantization galore_proj_quant galore_proj_bits "
+     "galore_proj_group_size galore_cos_threshold galore_gamma_proj galore_queue_size "
+     "use_badam badam_* qgalore_* "
      "dion_* optim_config adam_epsilon2 adam_beta3 grokfast_* "
      "lr_groups muon_*"},
     {REFUSED, "records are read in random order: see 'shuffle'",

@@ -375,27 +375,7 @@ const af_key af_keys[] = {
     {"num_epochs", F64(num_epochs), 0, 1e6, "1", "passes over the data", {"num_train_epochs"}, 0},
     {"max_steps", I64(max_steps), -1, 1e12, "-1", "number of optimizer steps; overrides num_epochs",
      {"iters"}, 0},
-    {"optimizer", ENUM(optimizer), 0, 0, "adamw",
-     "adamw, adamw_8bit, adamw_4bit, adam, adam_mini, ademamix, adopt, nadam, radam, adagrad, "
-     "stable_adamw, schedule_free_adamw, schedule_free_radam, schedule_free_sgd, "
-     "lion_8bit, ademamix_8bit, rmsprop_8bit, "
-     "muon, apollo, lion, adafactor, rmsprop, sgd",
-     {"optim"}, 0},
-    {"optim_args", STR(optim_args), 0, 0, NULL,
-     "settings that one optimizer alone has: 'alpha=0.95,eps=1e-6' (see the guide)", {0}, 0},
-    {"optim_target_modules", LIST(optim_targets), 0, 0, NULL,
-     "apollo: linears with one of these texts in their path, or all-linear; default: all of layers",
-     {"apollo_target"}, AF_NEED_APOLLO},
-    {"apollo_rank", I64(apollo_rank), 1, 1 << 16, "128", "rank of the projected gradients", {0},
-     AF_NEED_APOLLO},
-    {"apollo_scale", F64(apollo_scale), 1e-6, 1e9, "1",
-     "its root multiplies the updates of the matrices that are projected", {0}, AF_NEED_APOLLO},
-    {"apollo_scale_type", ENUM(apollo_scale_type), 0, 0, "channel",
-     "a factor per row or column, or (apollo-mini, with rank 1) per tensor", {0}, AF_NEED_APOLLO},
-    {"apollo_update_interval", I64(apollo_gap), 1, 1e9, "200", "steps of a random projection", {0},
-     AF_NEED_APOLLO},
-    {"apollo_scale_front", BOOL(apollo_scale_front), 0, 0, "false",
-     "limit the growth of updates after they are scaled, not before", {0}, AF_NEED_APOLLO},
+#include "train/run/run_keys_optimizer.h"
     {"learning_rate", F64(learning_rate), 0, 100, "2e-4", "peak learning rate", {"lr"}, 0},
     {"embedding_lr", F64(embedding_lr), 0, 100, "0",
      "learning rate of embeddings, head and lora_modules_to_save, which are then not decayed", {0},

@@ -47,6 +47,8 @@ typedef enum af_key_need {
     AF_NEED_MOMENTS, /* adam or adamw, in any number of bits */
     AF_NEED_SGD,
     AF_NEED_APOLLO,
+    AF_NEED_GALORE,
+    AF_NEED_PROJECTED, /* one of the two */
     AF_NEED_SAMPLES,
     AF_NEED_TOKENS, /* labels are tokens: no 'rl', no classes */
     AF_NEED_LORAPLUS,

@@ -45,6 +45,8 @@ static bool is_sgd(const af_run_config *r)
     return r->optimizer == AF_OPTIMIZER_SGD || r->optimizer == AF_OPTIMIZER_FREE_SGD;
 }
 static bool is_apollo(const af_run_config *r) { return r->optimizer == AF_OPTIMIZER_APOLLO; }
+static bool is_galore(const af_run_config *r) { return r->optimizer == AF_OPTIMIZER_GALORE; }
+bool af_run_projects(const af_run_config *r) { return is_apollo(r) || is_galore(r); }
 static bool has_betas(const af_run_config *r)
 {
     switch (r->optimizer) {
@@ -152,6 +154,8 @@ static const need_row needs[] = {
     [AF_NEED_MOMENTS] = {"unless 'optimizer' is adam or adamw", is_adam},
     [AF_NEED_SGD] = {"unless 'optimizer: sgd'", is_sgd},
     [AF_NEED_APOLLO] = {"unless 'optimizer: apollo'", is_apollo},
+    [AF_NEED_GALORE] = {"unless 'optimizer: galore'", is_galore},
+    [AF_NEED_PROJECTED] = {"unless 'optimizer' is apollo or galore", af_run_projects},
     [AF_NEED_SAMPLES] = {"without 'generate_samples'", has_samples},
     [AF_NEED_TOKENS] = {"with 'rl' or 'task_type: SEQ_CLS'", learns_tokens},
     [AF_NEED_LORAPLUS] = {"without 'loraplus_lr_ratio'", has_plus},

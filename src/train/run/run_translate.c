@@ -69,7 +69,10 @@ static const struct {
     {"use_muon", "false", NULL, NULL},
     {"use_apollo", "true", "optimizer", "apollo"},
     {"use_apollo", "false", NULL, NULL},
+    {"use_galore", "true", "optimizer", "galore"},
+    {"use_galore", "false", NULL, NULL},
     {"apollo_target", "all", NULL, NULL}, /* the default */
+    {"galore_target", "all", NULL, NULL},
     {"apollo_proj", "random", NULL, NULL},
     {"apollo_proj_type", "std", NULL, NULL},
     {"use_adam_mini", "true", "optimizer", "adam_mini"},
@@ -427,32 +430,6 @@ static const char *stage_loss(const af_yaml *root, const char *key, const af_yam
                                               : NULL;
 }
 
-/* Optimizers that are a little different elsewhere, in a file. True when it is one of them. */
-static bool translate_state(af_translation *t, int i, af_status *st)
-{
-    static const char *const names[][2] = {
-        {"flash_lion", "lion"},   {"flash_sgd", "sgd"},      {"flash_adam", "adam"},
-        {"flash_adamw", "adamw"}, {"ao_adamw_fp8", "adamw"}, {"apollo_adamw_layerwise", "apollo"},
-    };
-    const char *key = t->root->key[i];
-    const af_yaml *n = t->root->item[i];
-    const int line = t->root->key_line[i];
-    size_t k = 0;
-    while (k < AF_LEN(names) && !af_translate_says(n, names[k][0]))
-        k++;
-    if (line <= 0 || k == AF_LEN(names) || !(is(key, "optimizer") || is(key, "optim")))
-        return false;
-    *st = af_run_instead_add(t->run, names[k][0], line,
-                             is(names[k][1], "apollo")
-                                 ? "gradients are clipped first, which they are not there: see "
-                                   "'max_grad_norm'"
-                                 : "the state of this optimizer has 32 bits here",
-                             0, t->err);
-    if (*st == AF_OK)
-        *st = af_translate_put(t, key, line, af_translate_scalar(t, line, names[k][1]));
-    return true;
-}
-
 /* Whether the file says which adapter: 'use_peft: true' says nothing more. */
 static bool names_adapter(const af_yaml *root)
 {
@@ -504,14 +481,13 @@ static af_status translate_entry(af_translation *t, int i)
         return af_translate_put(t, "micro_batch_size", line, n);
     if (is(key, "neat_packing") && af_translate_says(n, "false") && af_yaml_get(t->root, "packing"))
         return AF_OK; /* LLaMA-Factory: how rows are packed, not whether */
-    if ((is(key, "use_peft") && af_translate_says(n, "true") && names_adapter(t->root)) ||
-        (is(key, "optim") && af_has_optimizer_choice(t->root)))
+    if (is(key, "use_peft") && af_translate_says(n, "true") && names_adapter(t->root))
         return AF_OK;
     if (is(key, "peft") && is_loftq(n))
         return put_loftq(t, i);
     if (is(key, "load_in_4bit") && is_loftq(af_yaml_get(t->root, "peft")))
         return AF_OK; /* there it says how the base is loaded, before it is changed */
-    if (af_optim_args_translate(t, i, &st) || translate_state(t, i, &st) ||
+    if (af_optim_args_translate(t, i, &st) || af_optimizer_translate(t, i, &st) ||
         translate_pissa(t, i, &st) || af_simpo_translate(t, i, &st) ||
         af_mlx_translate(t, i, &st) || af_swift_translate(t, i, &st) ||
         af_unsloth_translate(t, i, &st) || af_trl_translate(t, i, &st))

@@ -50,6 +50,8 @@ bool af_autotrain_translate(af_translation *t, int i, af_status *st);
 bool af_simpo_translate(af_translation *t, int i, af_status *st);
 /* run_optim_args.c: `optim_args` as one text. */
 bool af_optim_args_translate(af_translation *t, int i, af_status *st);
+/* run_optimizer.c: names of optimizers that are a little different elsewhere. Likewise. */
+bool af_optimizer_translate(af_translation *t, int i, af_status *st);
 /* run_trl.c: keys of TRL that another key of the file decides. */
 bool af_trl_translate(af_translation *t, int i, af_status *st);
 /* The root with the keys of its sections among its own. */

@@ -1,4 +1,4 @@
-/* optim_targets.h - the matrices that APOLLO projects: optim_target_modules. */
+/* optim_targets.h - the matrices that APOLLO and GaLore project: optim_target_modules. */
 #ifndef AF_OPTIM_TARGETS_H
 #define AF_OPTIM_TARGETS_H
 

@@ -58,7 +58,7 @@ static void group_base(const af_step_graph *s)
         const af_tensor_spec *spec = &s->model->spec->tensor[i];
         if (p && af_tensor_gradient(p) && i == s->model->spec->embed) /* as the HF trainer */
             af_param_whole_moments(p);
-        if (p && s->run->optimizer != AF_OPTIMIZER_APOLLO && /* see optim_targets.h */
+        if (p && !af_run_projects(s->run) && /* see optim_targets.h */
             (spec->layer < 0 || s->model->adapter))
             af_param_outside(p);
         if (p && s->run->optimizer == AF_OPTIMIZER_ADAM_MINI)
@@ -146,6 +146,7 @@ static void record_optimizer(af_step_graph *s)
         run->optimizer == AF_OPTIMIZER_ADAFACTOR || run->optimizer == AF_OPTIMIZER_RMSPROP ||
         run->optimizer == AF_OPTIMIZER_RMSPROP_8BIT || run->optimizer == AF_OPTIMIZER_ADAGRAD;
     const bool muon = run->optimizer == AF_OPTIMIZER_MUON,
+               galore = run->optimizer == AF_OPTIMIZER_GALORE,
                mixes = run->optimizer == AF_OPTIMIZER_ADEMAMIX ||
                        run->optimizer == AF_OPTIMIZER_ADEMAMIX_8BIT;
     const bool beta1 = !own && (!muon || af_run_key_is_set(run, "adam_beta1")),
@@ -186,9 +187,10 @@ static void record_optimizer(af_step_graph *s)
                            .seed = (uint64_t)run->seed,
                            .uncorrected = !af_run_corrects_bias(run),
                            .bf16 = s->model->compute == AF_DTYPE_BF16,
-                           .rank = run->apollo_rank,
-                           .gap = run->apollo_gap,
-                           .scale = run->apollo_scale,
+                           .rank = galore ? run->galore_rank : run->apollo_rank,
+                           .gap = galore ? run->galore_gap : run->apollo_gap,
+                           .scale = galore ? run->galore_scale : run->apollo_scale,
+                           .projection = run->galore_proj_type,
                            .per_tensor = run->apollo_scale_type == AF_APOLLO_TENSOR,
                            .scale_front = run->apollo_scale_front,
                        });
@@ -346,7 +348,7 @@ af_status af_step_graph_record(af_step_graph *s, af_memory_mode mode, af_error *
     AF_TRY(record_loss(s, err));
     if (s->rows)
         af_graph_output(s->graph, s->rows);
-    if (s->run->optimizer == AF_OPTIMIZER_APOLLO)
+    if (af_run_projects(s->run))
         AF_TRY(af_optim_targets_mark(s, err));
     record_optimizer(s);
     set_recompute(s, mode);
