@@ -170,7 +170,7 @@ static void test_vectors_are_those_of_the_gradient(void **state)
             one t;
             assert_true(x && u && v);
             open_one(&t, &o, twin, 2, dims[c]);
-            set_gradient(&t, 60, 0.8, 1);
+            set_gradient(&t, 60, 0.93, 1);
             for (int64_t i = 0; i < n; i++)
                 x[i] = (float)af_ld(t.x, i);
             CHECK_OK(af_svd(x, R, C, RANK, 0, 1, NULL, s, u, v, &err), err);
