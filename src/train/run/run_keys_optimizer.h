@@ -8,10 +8,11 @@
      "muon, apollo, galore, lion, adafactor, rmsprop, sgd",
      {"optim"}, 0},
     {"optim_args", STR(optim_args), 0, 0, NULL,
-     "settings that one optimizer alone has: 'alpha=0.95,eps=1e-6' (see the guide)", {0}, 0},
+     "settings that one optimizer alone has: 'alpha=0.95,eps=1e-6' (see the guide)",
+     {0}, 0},
     {"optim_target_modules", LIST(optim_targets), 0, 0, NULL,
-     "apollo, galore: linears with one of these texts in their path, or all-linear; default: all of "
-     "layers",
+     "apollo, galore: linears with one of these texts in their path, or all-linear; default: all "
+     "of layers",
      {"apollo_target", "galore_target", "galore_target_modules"}, AF_NEED_PROJECTED},
     {"apollo_rank", I64(apollo_rank), 1, 1 << 16, "128", "rank of the projected gradients", {0},
      AF_NEED_APOLLO},
