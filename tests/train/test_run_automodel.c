@@ -227,8 +227,12 @@ static void test_data(void **state)
          "shuffle: false\n"},
         {FULL("packed_sequence: {packed_sequence_size: 0}"), "sample_packing: false\n"},
         {PACKED("", ""), "sequence_len: 64\nsample_packing: true\n"},
-        {PACKED("", ""), "excess_length_strategy: error\n"},
-        {PACKED("", ", drop_long_samples: true"), "excess_length_strategy: drop\n"},
+        {PACKED("", ""), "excess_length_strategy: drop\n"},
+        {PACKED("", ", split_across_pack: true, drop_long_samples: false"),
+         "excess_length_strategy: drop\n"},
+        {PACKED("", ", packing_strategy: neat"), "excess_length_strategy: drop\n"},
+        {PACKED("", ", packing_strategy: neat, drop_long_samples: false"),
+         "excess_length_strategy: error\n"},
         {PACKED(", seq_length: 64, truncation: longest_first", ""),
          "excess_length_strategy: truncate\n"},
     };
@@ -286,7 +290,7 @@ static void test_refusals(void **state)
         {DATA("ColumnMappedTextInstructionDataset",
               ", path_or_dataset_id: d, column_mapping: {question: q}"),
          "column_mapping needs 'answer'"},
-        {PACKED("", ", split_across_pack: true"), "split_across_pack is not supported"},
+        {PACKED("", ", max_packs: 4"), "'max_packs' of packed_sequence is not supported"},
         {"base_model: m\ndataset: {_target_: a.b}", "as in files of NeMo AutoModel"},
     };
     (void)state;

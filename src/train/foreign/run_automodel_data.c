@@ -285,24 +285,30 @@ af_status af_automodel_put_length(af_translation *t, const af_yaml *packed, int 
     const af_yaml *data = af_yaml_get(t->root, "dataset"),
                   *length = data && data->kind == AF_YAML_MAP ? af_nested_given(data, "seq_length")
                                                               : NULL,
-                  *size = af_nested_given(packed, "packed_sequence_size");
+                  *size = af_nested_given(packed, "packed_sequence_size"), *drop, *neat;
     const bool cut = length && cuts(data);
     af_status st = AF_OK;
     if (packed)
         AF_TRY(af_nested_check(t, "packed_sequence", packed,
                                " packed_sequence_size packing_strategy drop_long_samples "
-                               "attn_implementation split_across_pack "));
-    if (packed && on(packed, "split_across_pack"))
-        return af_fail(t->err, AF_EUNSUPPORTED,
-                       "%s:%d: split_across_pack is not supported: records are packed whole",
-                       t->name, af_nested_given(packed, "split_across_pack")->line);
+                               "attn_implementation split_across_pack pad_to_multiple_of "));
     if (!af_automodel_positive(size))
         return cut ? af_translate_put(t, "sequence_len", length->line, length) : AF_OK;
     AF_TRY(af_nested_put(t, "sample_packing", line, "true"));
     AF_TRY(af_translate_put(t, "sequence_len", size->line, size));
+    if (on(packed, "split_across_pack"))
+        AF_TRY(af_run_instead_add(t->run, "split_across_pack", line,
+                                  "records are packed whole, as in newer versions of NeMo "
+                                  "AutoModel",
+                                  0, t->err));
+    drop = af_nested_given(packed, "drop_long_samples");
+    neat = af_nested_given(packed, "packing_strategy");
     if (!cut)
         AF_TRY(af_nested_put(t, "excess_length_strategy", line,
-                             on(packed, "drop_long_samples") ? "drop" : "error"));
+                             neat && af_translate_says(neat, "neat") && drop &&
+                                     af_translate_says(drop, "false")
+                                 ? "error"
+                                 : "drop"));
 done:
     return st;
 }
