@@ -233,6 +233,8 @@ static void test_data(void **state)
         {PACKED("", ", packing_strategy: neat"), "excess_length_strategy: drop\n"},
         {PACKED("", ", packing_strategy: neat, drop_long_samples: false"),
          "excess_length_strategy: error\n"},
+        {PACKED(", seq_length: 99, truncation: true", ""), "excess_length_strategy: drop\n"},
+        {PACKED(", seq_length: 32, truncation: true", ""), "excess_length_strategy: truncate\n"},
         {PACKED(", seq_length: 64, truncation: longest_first", ""),
          "excess_length_strategy: truncate\n"},
     };

@@ -286,7 +286,8 @@ af_status af_automodel_put_length(af_translation *t, const af_yaml *packed, int 
                   *length = data && data->kind == AF_YAML_MAP ? af_nested_given(data, "seq_length")
                                                               : NULL,
                   *size = af_nested_given(packed, "packed_sequence_size"), *drop, *neat;
-    const bool cut = length && cuts(data);
+    bool cut = length && cuts(data);
+    int64_t most = 0, row = 0;
     af_status st = AF_OK;
     if (packed)
         AF_TRY(af_nested_check(t, "packed_sequence", packed,
@@ -301,6 +302,10 @@ af_status af_automodel_put_length(af_translation *t, const af_yaml *packed, int 
                                   "records are packed whole, as in newer versions of NeMo "
                                   "AutoModel",
                                   0, t->err));
+    if (cut && af_yaml_i64(length, &most) && af_yaml_i64(size, &row) && most != row)
+        AF_TRY(af_run_instead_add(t->run, "seq_length", length->line,
+                                  "records have at most 'packed_sequence_size' tokens", 0, t->err));
+    cut = cut && most <= row; /* else they are too long for a row all the same */
     drop = af_nested_given(packed, "drop_long_samples");
     neat = af_nested_given(packed, "packing_strategy");
     if (!cut)
