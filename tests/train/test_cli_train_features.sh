@@ -221,6 +221,12 @@ train longer $flat max_steps=8 resume_from_checkpoint=auto 2> "$tmp/err" && die 
 grep -q "without a checkpoint to resume from" "$tmp/err" || die "$(cat "$tmp/err")"
 same six longer
 
+# schedules that are probably mistakes
+train floor lr_scheduler=cosine_with_min_lr max_steps=2 2> "$tmp/err" || die "$(cat "$tmp/err")"
+grep -q "lr_scheduler 'cosine_with_min_lr' ends at 0: set cosine_min_lr_ratio or min_lr" "$tmp/err" || die "no word of the floor: $(cat "$tmp/err")"
+train decay lr_scheduler=warmup_stable_decay lr_decay_steps=3 max_steps=2 2> "$tmp/err" || die "$(cat "$tmp/err")"
+grep -q "the decay of 3 are longer than the run of 2, which does not reach" "$tmp/err" || die "no word of the decay: $(cat "$tmp/err")"
+
 # checkpoints: limit, per epoch
 train limit save_steps=1 save_total_limit=2 max_steps=5
 [ "$(cd "$tmp/limit" && echo checkpoint-*)" = "checkpoint-4 checkpoint-5" ] || die "save_total_limit kept $(ls "$tmp/limit")"

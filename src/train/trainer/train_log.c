@@ -109,6 +109,26 @@ static void log_tokens(const af_trainer *t)
                                      : "they are trained with the model");
 }
 
+static void log_schedule(const af_trainer *t)
+{
+    const af_schedule_opts *o = &t->progress.schedule.o;
+    const char *name = t->run->lr_scheduler, *end = "_with_min_lr";
+    const size_t n = strlen(name), tail = strlen(end);
+    if (o->warmup > t->progress.steps)
+        af_run_warn(t->hooks, "the warm-up of %" PRId64 " steps is longer than the run of %" PRId64,
+                    o->warmup, t->progress.steps);
+    else if (t->progress.schedule.kind == AF_SCHEDULE_WSD &&
+             o->warmup + o->decay_steps > t->progress.steps)
+        af_run_warn(t->hooks,
+                    "the warm-up of %" PRId64 " steps and the decay of %" PRId64
+                    " are longer than the run of %" PRId64
+                    ", which does not reach its learning_rate",
+                    o->warmup, o->decay_steps, t->progress.steps);
+    if (n > tail && strcmp(name + n - tail, end) == 0 && o->min_ratio == 0)
+        af_run_warn(t->hooks, "lr_scheduler '%s' ends at 0: set cosine_min_lr_ratio or min_lr",
+                    name);
+}
+
 /* Valid settings that are probably mistakes. */
 static void log_doubtful(const af_trainer *t)
 {
@@ -122,9 +142,7 @@ static void log_doubtful(const af_trainer *t)
                     " rows (micro_batch_size x gradient_accumulation_steps), but there are "
                     "only %" PRId64 ": rows are repeated within a step",
                     batch, rows);
-    if (t->progress.schedule.o.warmup > t->progress.steps)
-        af_run_warn(t->hooks, "the warm-up of %" PRId64 " steps is longer than the run of %" PRId64,
-                    t->progress.schedule.o.warmup, t->progress.steps);
+    log_schedule(t);
     const int64_t context = af_spec_context(t->model.spec);
     if (context > 0 && (int64_t)t->data.store.longest > context)
         af_run_warn(t->hooks,
