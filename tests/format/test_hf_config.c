@@ -123,6 +123,15 @@ static void test_family_details(void **state)
     assert_true(c.query_pre_attn_scalar == 256 && c.tie_word_embeddings);
     assert_string_equal(c.hidden_act, "gelu_pytorch_tanh");
     af_hf_config_clear(&c);
+    parse(&c, CONFIG("gpt2", ""));
+    assert_int_equal(c.max_position_embeddings, 1024);
+    af_hf_config_clear(&c);
+    parse(&c, CONFIG("openai-gpt", ",\"afn\":\"gelu\""));
+    assert_true(c.max_position_embeddings == 512 && strcmp(c.hidden_act, "gelu_new") == 0);
+    af_hf_config_clear(&c);
+    parse(&c, CONFIG("biogpt", ""));
+    assert_true(c.max_position_embeddings == 1024 && c.embedding_multiplier == 8);
+    af_hf_config_clear(&c);
     parse(&c, CONFIG("smollm3", ",\"no_rope_layers\":[1,0,1,1]"));
     assert_true(c.no_rope[1] && !c.no_rope[3]);
     assert_true(c.rope.theta == 2e6);

@@ -229,17 +229,8 @@ def causal_lm(cfg):
     return transformers.AutoModelForCausalLM.from_config(cfg)
 
 
-def make_model(family, seed):
-    r = random.Random(f"{family}{seed}")
-    torch.manual_seed(seed)
-    cfg = make_config(family, r)
-    for v in (getattr(cfg, "rope_parameters", None) or {}).values():  # read outside of these alone
-        if isinstance(v, dict):
-            v.pop("truncate", None)
-    cfg._attn_implementation = cfg._experts_implementation = "eager"
-    if getattr(cfg, "alibi", False):  # falcon's eager attention adds the biases twice
-        cfg._attn_implementation = "sdpa"
-    model = published.patch(causal_lm(cfg).float().eval())
+def fill(model, family, seed):
+    """Random weights that make all parts of the model count."""
     g = torch.Generator().manual_seed(seed)
     plus_one = "gemma" in family or family in ("nemotron", "qwen3_5_text", "qwen3_next", "minimax_m3_vl_text")
     with torch.no_grad():
@@ -258,6 +249,20 @@ def make_model(family, seed):
                 b.copy_(torch.randn(b.shape, generator=g) * .1)
             elif "layer_scalar" in n:
                 b.fill_(.8)
+
+
+def make_model(family, seed):
+    r = random.Random(f"{family}{seed}")
+    torch.manual_seed(seed)
+    cfg = make_config(family, r)
+    for v in (getattr(cfg, "rope_parameters", None) or {}).values():  # read outside of these alone
+        if isinstance(v, dict):
+            v.pop("truncate", None)
+    cfg._attn_implementation = cfg._experts_implementation = "eager"
+    if getattr(cfg, "alibi", False):  # falcon's eager attention adds the biases twice
+        cfg._attn_implementation = "sdpa"
+    model = published.patch(causal_lm(cfg).float().eval())
+    fill(model, family, seed)
     dtype = r.choice([torch.float32, torch.float32, torch.bfloat16, torch.float16])
     with torch.no_grad():
         for p in model.parameters():

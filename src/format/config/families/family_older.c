@@ -88,9 +88,17 @@ static void gpt_keys(af_config_source *s, af_hf_config *c)
     must_be(s, "add_cross_attention", false);
 }
 
+/* How many positions are learned where no key says so. */
+static void positions(af_config_source *s, af_hf_config *c, int absent)
+{
+    if (!af_config_value(s, "n_positions") && !af_config_value(s, "max_position_embeddings"))
+        c->max_position_embeddings = absent;
+}
+
 static void gpt2_keys(af_config_source *s, af_hf_config *c)
 {
     gpt_keys(s, c);
+    positions(s, c, 1024);
     c->attention_bias = c->attention_out_bias = c->mlp_bias = true;
 }
 
@@ -197,6 +205,7 @@ static void opt_keys(af_config_source *s, af_hf_config *c)
 static void openai_keys(af_config_source *s, af_hf_config *c)
 {
     c->padding_row = -1;
+    positions(s, c, 512);
     c->num_key_value_heads = c->num_attention_heads;
     c->intermediate_size = 4 * af_config_width(c);
     c->hidden_act = af_config_str(s, &c->arena, "afn", "gelu");
@@ -220,7 +229,11 @@ static void fairseq_keys(af_config_source *s, af_hf_config *c, const char *act)
             af_config_wrong(s, none[i], "0, the one value this build trains with");
 }
 
-static void biogpt_keys(af_config_source *s, af_hf_config *c) { fairseq_keys(s, c, "hidden_act"); }
+static void biogpt_keys(af_config_source *s, af_hf_config *c)
+{
+    fairseq_keys(s, c, "hidden_act");
+    positions(s, c, 1024);
+}
 
 static void xglm_keys(af_config_source *s, af_hf_config *c)
 {
