@@ -67,6 +67,11 @@ typedef struct af_schedule_opts {
     double constant_ratio;   /* cosine with min_ratio above 0: the floor is reached after this share
                                 of the run and stays; 0 = at its end */
     bool quadratic_warmup;   /* cosine: the rate climbs as (step / warmup)^2 */
+    /* Axolotl's jagged restarts of any schedule but step, exponential and reduce_lr_on_plateau; 0 =
+     * none: every so many steps the rate falls to restart_floor (0 = 0.001) of what the schedule
+     * has, over restart_anneal (0 = 1) steps, and climbs again over restart_warmup (0 = 10) */
+    int64_t restart_steps, restart_warmup, restart_anneal;
+    double restart_floor;
 } af_schedule_opts;
 
 typedef struct af_schedule {

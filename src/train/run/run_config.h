@@ -53,7 +53,7 @@ typedef enum af_decay_on { AF_DECAY_MATRICES, AF_DECAY_ALL } af_decay_on;
 
 /* Where a key was set: a line of the file, from 1, or one of these. */
 enum { AF_KEY_LINE_UNSET = 0, AF_KEY_LINE_OVERRIDE = -1 };
-enum { AF_RUN_KEYS_MAX = 256 };
+enum { AF_RUN_KEYS_MAX = 288 };
 /* The largest sequence_len: no record is cut. */
 enum { AF_SEQUENCE_UNLIMITED = 1 << 24 };
 
@@ -160,6 +160,7 @@ typedef struct af_run_config {
     double warmup_steps, warmup_ratio, min_lr_ratio, lr_power, lr_cycles, decay_ratio;
     double min_lr, constant_lr_ratio, embedding_lr, embedding_lr_scale;
     int64_t lr_decay_steps, lr_step_size;
+    int64_t jagged_steps, jagged_warmup, jagged_anneal; /* restarts of the learning rate */
     double lr_gamma, warmup_init_lr, lr_threshold;
     bool bias_correction;
     int64_t lr_patience, lr_cooldown;

@@ -279,7 +279,7 @@ static const foreign_group groups[] = {
     {REFUSED, "records are read in random order: see 'shuffle'",
      "balance_labels label_balance_window_optim_steps"},
     {REFUSED, "see 'lr_scheduler'",
-     "log_sweep_* jagged_restart_* lr_div_factor lr_scheduler_kwargs lr_scheduler_config"},
+     "log_sweep_* lr_div_factor lr_scheduler_kwargs lr_scheduler_config"},
     {REFUSED, "see 'adapter'",
      "relora relora_* lisa_* mixture_of_depths use_mora mora mora_type "
      "peft_layer_replication peft loftq_config "

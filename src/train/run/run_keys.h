@@ -33,6 +33,8 @@ typedef enum af_key_need {
     AF_NEED_EVAL, /* data, and not eval_strategy: no */
     AF_NEED_WATCHDOG,
     AF_NEED_COSINE,
+    AF_NEED_JAGGED,
+    AF_NEED_FLOOR_SHARE,
     AF_NEED_FLOOR, /* a schedule with a rate to end at */
     AF_NEED_POLYNOMIAL,
     AF_NEED_WAVES,

@@ -40,6 +40,8 @@ static bool has_waves(const af_run_config *r)
 {
     return is_cosine(r) && strcmp(r->lr_scheduler, "cosine_decay") != 0;
 }
+static bool restarts(const af_run_config *r) { return r->jagged_steps > 0; }
+static bool is_cosine_or_restarts(const af_run_config *r) { return is_cosine(r) || restarts(r); }
 static bool is_sgd(const af_run_config *r)
 {
     return r->optimizer == AF_OPTIMIZER_SGD || r->optimizer == AF_OPTIMIZER_FREE_SGD;
@@ -128,6 +130,13 @@ static const need_row needs[] = {
                        "linear_schedule or reduce_lr_on_plateau",
                        is_cosine,
                        "rex warmup_stable_decay polynomial linear_schedule reduce_lr_on_plateau"},
+    [AF_NEED_FLOOR_SHARE] = {"unless 'lr_scheduler' is a cosine, polynomial, rex, "
+                             "warmup_stable_decay, linear_schedule or reduce_lr_on_plateau, or "
+                             "'jagged_restart_steps' is set",
+                             is_cosine_or_restarts,
+                             "rex warmup_stable_decay polynomial linear_schedule "
+                             "reduce_lr_on_plateau"},
+    [AF_NEED_JAGGED] = {"without 'jagged_restart_steps'", restarts},
     [AF_NEED_POLYNOMIAL] = {"unless 'lr_scheduler: polynomial'", .schedulers = "polynomial"},
     [AF_NEED_WAVES] = {"unless 'lr_scheduler' is a cosine or warmup_stable_decay", has_waves,
                        "warmup_stable_decay"},

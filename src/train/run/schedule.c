@@ -66,8 +66,36 @@ static void fill_defaults(af_schedule *s)
         o->gamma = s->kind == AF_SCHEDULE_STEP || s->kind == AF_SCHEDULE_MLX_STEP
                        ? 0.1
                        : pow(EXPONENTIAL_END, 1 / rest);
+    if (o->restart_warmup == 0)
+        o->restart_warmup = 10;
+    if (o->restart_anneal == 0)
+        o->restart_anneal = 1;
+    if (o->restart_floor == 0)
+        o->restart_floor = 0.001;
     if (o->step_size == 0)
         o->step_size = AF_MAX((int64_t)ceil(rest / 3), 1);
+}
+
+/* Of steps restarts: torch's step and exponential multiply the last rate, which a restart has
+ * lowered. */
+static af_status check_restarts(const af_schedule_opts *o, af_schedule_kind kind, af_error *err)
+{
+    if (o->restart_steps < 0 || o->restart_warmup < 0 || o->restart_anneal < 0 ||
+        o->restart_steps > STEPS_MAX || o->restart_warmup > STEPS_MAX ||
+        o->restart_anneal > STEPS_MAX || !(o->restart_floor >= 0 && o->restart_floor <= 1))
+        return af_fail(err, AF_EUSAGE,
+                       "schedule %s: restarts every %" PRId64 " steps, warm-up %" PRId64
+                       ", annealing %" PRId64 ", floor %g: none may be below 0, nor the floor "
+                       "above 1",
+                       o->name, o->restart_steps, o->restart_warmup, o->restart_anneal,
+                       o->restart_floor);
+    if (o->restart_steps > 0 && (kind == AF_SCHEDULE_STEP || kind == AF_SCHEDULE_EXPONENTIAL ||
+                                 kind == AF_SCHEDULE_PLATEAU))
+        return af_fail(err, AF_EUSAGE,
+                       "schedule %s: it has no jagged restarts (jagged_restart_steps), whose "
+                       "schedule must be a function of the step alone",
+                       o->name);
+    return AF_OK;
 }
 
 af_status af_schedule_init(af_schedule *out, const af_schedule_opts *o, af_error *err)
@@ -112,6 +140,9 @@ af_status af_schedule_init(af_schedule *out, const af_schedule_opts *o, af_error
     if (!(o->start_ratio >= 0 && o->start_ratio <= 1))
         return af_fail(err, AF_EUSAGE, "schedule %s: warm-up begins at %g of the peak, not 0 to 1",
                        o->name, o->start_ratio);
+    const af_status st = check_restarts(o, kinds[k].kind, err);
+    if (st != AF_OK)
+        return st;
     s.kind = kinds[k].kind;
     s.o.name = NULL;
     fill_defaults(&s);
@@ -275,7 +306,27 @@ static double factor_of(const af_schedule *s, int64_t step)
     }
 }
 
+/* Axolotl's JaggedLRRestartScheduler, as its class behaves: the counter of the schedule within it
+ * is at 1 in the first step, that of rex at 2. */
+static double restarted(const af_schedule *s, int64_t step)
+{
+    const af_schedule_opts *o = &s->o;
+    const int64_t at = step + 1 + (s->kind == AF_SCHEDULE_REX), in = at % o->restart_steps,
+                  left = o->restart_steps - in;
+    if (at < o->restart_steps - o->restart_anneal)
+        return 1;
+    return with_floor(in < o->restart_warmup     ? (double)in / (double)o->restart_warmup
+                      : left < o->restart_anneal ? (double)left / (double)o->restart_anneal
+                                                 : 1,
+                      o->restart_floor);
+}
+
 double af_schedule_lr(const af_schedule *s, int64_t step)
 {
-    return s ? s->o.peak * fmax(factor_of(s, AF_MIN(AF_MAX(step, 0), STEPS_MAX)), 0) : 0;
+    if (!s)
+        return 0;
+    const int64_t at = AF_MIN(AF_MAX(step, 0), STEPS_MAX);
+    const double factor =
+        s->o.restart_steps > 0 ? factor_of(s, at + 1) * restarted(s, at) : factor_of(s, at);
+    return s->o.peak * fmax(factor, 0);
 }

@@ -53,6 +53,10 @@ af_status af_run_progress_init(af_run_progress *p, const af_run_config *run, int
         .decay = run->lr_decay,
         .gamma = run->lr_gamma,
         .step_size = run->lr_step_size,
+        .restart_steps = run->jagged_steps,
+        .restart_warmup = run->jagged_warmup,
+        .restart_anneal = run->jagged_anneal,
+        .restart_floor = run->min_lr_ratio,
         .start_ratio = run->learning_rate > 0 ? run->warmup_init_lr / run->learning_rate : 0,
     };
     const af_status st = af_schedule_init(&p->schedule, &o, err);
