@@ -280,8 +280,13 @@ static const foreign_group groups[] = {
      "balance_labels label_balance_window_optim_steps"},
     {REFUSED, "see 'lr_scheduler'",
      "log_sweep_* lr_div_factor lr_scheduler_kwargs lr_scheduler_config"},
+    {REFUSED,
+     "an adapter is merged into its base after the run, not during it; 'jagged_restart_steps' "
+     "alone restarts the learning rate",
+     "relora relora_*"},
+    {REFUSED, "the same layers are trained in every step: see 'unfrozen_parameters'", "lisa_*"},
     {REFUSED, "see 'adapter'",
-     "relora relora_* lisa_* mixture_of_depths use_mora mora mora_type "
+     "mixture_of_depths use_mora mora mora_type "
      "peft_layer_replication peft loftq_config "
      "corda_config eva_config "
      "mixlora_* "

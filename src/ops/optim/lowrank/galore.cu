@@ -39,7 +39,8 @@ extern "C" __global__ void galore_gram(double *t, const float *z, long long rows
 }
 
 /* One block: t = l l^T, m becomes the inverse of l^T (af_galore_orthonormal).  length: [k]. */
-extern "C" __global__ void galore_orthonormal(double *m, double *t, double *length, int k)
+extern "C" __global__ void __launch_bounds__(1024)
+    galore_orthonormal(double *m, double *t, double *length, int k)
 {
     OWN(i, k * k)
     {
@@ -99,8 +100,8 @@ DEV two pair_of(int p, int r, int even)
 }
 
 /* One block: Jacobi, then vectors in the order of their values (af_galore_ritz).  turns: [2 k]. */
-extern "C" __global__ void galore_ritz(double *small, double *large, double *t, double *w,
-                                       double *turns, int k, int rank)
+extern "C" __global__ void __launch_bounds__(1024)
+    galore_ritz(double *small, double *large, double *t, double *w, double *turns, int k, int rank)
 {
     __shared__ int turned;
     const int even = k + k % 2, pairs = even / 2;
