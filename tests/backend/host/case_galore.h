@@ -38,13 +38,13 @@ static void galore_orthonormal_case(int k, bool dependent)
     using namespace lowrank;
     const size_t rows = 150;
     floats z(numbers(rows * k, 1)), out(rows * k);
-    doubles t(k * k), m(k * k), length(k);
+    doubles t(k * k), m(k * k), e(k * k), length(k);
     for (size_t r = 0; dependent && r < rows; r++)
         z.v[r * k + k - 1] = 2 * z.v[r * k];
     const int tiles = (k + 15) / 16;
     launch({(unsigned)(tiles * tiles), 1}, 256, galore_gram, t.p(), z.p(), (long long)rows, k);
     same("galore_gram", t, gram_of(z.values(), rows, k), 1e-6);
-    launch({1, 1}, 64, galore_orthonormal, m.p(), t.p(), length.p(), k);
+    launch({1, 1}, 64, galore_orthonormal, m.p(), e.p(), t.p(), length.p(), k);
     launch({3, 1}, 32, galore_times, out.p(), z.p(), m.p(), (long long)rows, k, k);
     below("galore_orthonormal", skew_of(out.values(), rows, k, k - dependent), 2e-6);
 }

@@ -38,38 +38,40 @@ extern "C" __global__ void galore_gram(double *t, const float *z, long long rows
         t[(i64)(a + y) * k + b + x] = sum;
 }
 
-/* One block: t = l l^T, m becomes the inverse of l^T (af_galore_orthonormal).  length: [k]. */
+/* One block: t = l l^T, e becomes the inverse of l, m that of l^T (af_galore_orthonormal).  length:
+ * [k].  A warp per row. */
 extern "C" __global__ void __launch_bounds__(1024)
-    galore_orthonormal(double *m, double *t, double *length, int k)
+    galore_orthonormal(double *m, double *e, double *t, double *length, int k)
 {
-    OWN(i, k * k)
-    {
-        m[i] = i % (k + 1) == 0 ? 1.0 : 0.0;
-        if (i % (k + 1) == 0)
-            length[i / (k + 1)] = t[i];
-    }
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    for (int i = warp; i < k; i += warps)
+        for (int c = lane; c < k; c += 32)
+            e[(i64)i * k + c] = i == c ? 1.0 : 0.0;
+    OWN(i, k) { length[i] = t[(i64)i * (k + 1)]; }
     __syncthreads();
     for (int j = 0; j < k; j++) {
-        double *row = t + (i64)j * k;
+        double *row = t + (i64)j * k, *own = e + (i64)j * k;
         const double d = row[j], scale = d > ROUNDED * length[j] && d > 0.0 ? 1.0 / sqrt(d) : 0.0;
         OWN(i, k)
         {
             if (i > j)
                 row[i] *= scale;
             else
-                m[(i64)i * k + j] *= scale;
+                own[i] *= scale;
         }
         __syncthreads();
-        OWN(e, (k - j - 1) * k)
-        {
-            const int i = j + 1 + e / k, c = e % k;
-            if (c <= j)
-                m[(i64)c * k + i] -= row[i] * m[(i64)c * k + j];
-            else if (c >= i)
-                t[(i64)i * k + c] -= row[i] * row[c];
+        for (int i = j + 1 + warp; i < k; i += warps) {
+            const double f = row[i];
+            for (int c = lane; c <= j; c += 32)
+                e[(i64)i * k + c] -= f * own[c];
+            for (int c = i + lane; c < k; c += 32)
+                t[(i64)i * k + c] -= f * row[c];
         }
         __syncthreads();
     }
+    for (int i = warp; i < k; i += warps)
+        for (int c = lane; c < k; c += 32)
+            m[(i64)i * k + c] = e[(i64)c * k + i];
 }
 
 /* out [rows][cols] = z [rows][k] x [k][cols] */
@@ -94,21 +96,60 @@ struct two {
 /* Pair p of round r, of those that meet each other once in `even` - 1 rounds. */
 DEV two pair_of(int p, int r, int even)
 {
-    const int last = even - 1;
-    const int a = p == 0 ? last : (r + p) % last, b = (r + last - p) % last;
+    const int last = even - 1, up = r + p, down = r + last - p;
+    const int a = p == 0 ? last : up < last ? up : up - last, b = down < last ? down : down - last;
     return a < b ? two{a, b} : two{b, a};
+}
+
+/* One round of Jacobi: t turns on both sides, w on the left.  A warp per pair of rows. */
+DEV void turn_pairs(double *t, double *w, const double *turns, int r, int k)
+{
+    const int even = k + k % 2, pairs = even / 2;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    for (int p = warp; p < pairs; p += warps) {
+        const two i = pair_of(p, r, even);
+        const double c = turns[2 * p], s = turns[2 * p + 1];
+        const bool ib = i.b < k;
+        double *x = t + (i64)i.a * k, *y = t + (i64)i.b * k;
+        for (int q = lane; q < pairs; q += 32) { /* columns of pair q */
+            const two j = pair_of(q, r, even);
+            const double d = turns[2 * q], u = turns[2 * q + 1];
+            const bool jb = j.b < k, gone = p == q && (s > 0.0 || s < 0.0);
+            const double xa = x[j.a], xb = jb ? x[j.b] : 0.0, ya = ib ? y[j.a] : 0.0,
+                         yb = ib && jb ? y[j.b] : 0.0;
+            const double ra = c * xa - s * ya, rb = c * xb - s * yb, sa = s * xa + c * ya,
+                         sb = s * xb + c * yb;
+            x[j.a] = d * ra - u * rb;
+            if (jb)
+                x[j.b] = gone ? 0.0 : u * ra + d * rb;
+            if (ib)
+                y[j.a] = gone ? 0.0 : d * sa - u * sb;
+            if (ib && jb)
+                y[j.b] = u * sa + d * sb;
+        }
+        if (s > 0.0 || s < 0.0) {
+            double *f = w + (i64)i.a * k, *g = w + (i64)i.b * k;
+            for (int col = lane; col < k; col += 32) {
+                const double fa = f[col], ga = g[col];
+                f[col] = c * fa - s * ga;
+                g[col] = s * fa + c * ga;
+            }
+        }
+    }
 }
 
 /* One block: Jacobi, then vectors in the order of their values (af_galore_ritz).  turns: [2 k]. */
 extern "C" __global__ void __launch_bounds__(1024)
     galore_ritz(double *small, double *large, double *t, double *w, double *turns, int k, int rank)
 {
-    __shared__ int turned;
+    __shared__ int turned, in_round[2];
     const int even = k + k % 2, pairs = even / 2;
     double trace = 0;
     for (int i = 0; i < k; i++)
         trace += t[(i64)i * (k + 1)];
     OWN(i, k * k) { w[i] = i % (k + 1) == 0 ? 1.0 : 0.0; }
+    if (threadIdx.x == 0)
+        in_round[0] = in_round[1] = 0;
     bool again = true;
     for (int sweep = 0; again && sweep < SWEEPS_MAX; sweep++) {
         __syncthreads();
@@ -116,6 +157,8 @@ extern "C" __global__ void __launch_bounds__(1024)
             turned = 0;
         for (int r = 0; r < even - 1; r++) {
             __syncthreads();
+            if (threadIdx.x == 0)
+                in_round[(r + 1) % 2] = 0; /* the round before has read it */
             OWN(p, pairs)
             {
                 const two i = pair_of(p, r, even);
@@ -127,48 +170,19 @@ extern "C" __global__ void __launch_bounds__(1024)
                         (tau >= 0.0 ? 1.0 : -1.0) / (fabs(tau) + sqrt(1.0 + tau * tau));
                     c = 1.0 / sqrt(1.0 + tan * tan);
                     s = c * tan;
-                    turned = 1;
+                    turned = in_round[r % 2] = 1;
                 }
                 turns[2 * p] = c;
                 turns[2 * p + 1] = s;
             }
             __syncthreads();
-            OWN(e, pairs * pairs)
-            { /* four elements: rows of pair p, columns of pair q */
-                const int p = e / pairs, q = e % pairs;
-                const two i = pair_of(p, r, even), j = pair_of(q, r, even);
-                const double c = turns[2 * p], s = turns[2 * p + 1], d = turns[2 * q],
-                             u = turns[2 * q + 1];
-                const bool ib = i.b < k, jb = j.b < k;
-                double *x = t + (i64)i.a * k, *y = t + (i64)i.b * k;
-                const double xa = x[j.a], xb = jb ? x[j.b] : 0.0, ya = ib ? y[j.a] : 0.0,
-                             yb = ib && jb ? y[j.b] : 0.0;
-                const double ra = c * xa - s * ya, rb = c * xb - s * yb, sa = s * xa + c * ya,
-                             sb = s * xb + c * yb;
-                const bool gone = p == q && (s > 0.0 || s < 0.0);
-                x[j.a] = d * ra - u * rb;
-                if (jb)
-                    x[j.b] = gone ? 0.0 : u * ra + d * rb;
-                if (ib)
-                    y[j.a] = gone ? 0.0 : d * sa - u * sb;
-                if (ib && jb)
-                    y[j.b] = u * sa + d * sb;
-            }
-            OWN(e, pairs * k)
-            {
-                const int p = e / k, col = e % k;
-                const two i = pair_of(p, r, even);
-                if (i.b < k) {
-                    const double c = turns[2 * p], s = turns[2 * p + 1];
-                    double *x = w + (i64)i.a * k + col, *y = w + (i64)i.b * k + col;
-                    const double f = *x, g = *y;
-                    *x = c * f - s * g;
-                    *y = s * f + c * g;
-                }
-            }
+            if (in_round[r % 2])
+                turn_pairs(t, w, turns, r, k);
         }
         __syncthreads();
         again = turned != 0;
+        if (threadIdx.x == 0)
+            in_round[0] = in_round[1] = 0;
     }
     double most = 0;
     for (int i = 0; i < k; i++)

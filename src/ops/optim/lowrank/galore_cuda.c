@@ -14,10 +14,10 @@ typedef struct galore_launch {
     af_galore_shape s;
     af_mat g, v, u; /* the gradient, the projections */
     /* in the workspace */
-    af_mat low, half;              /* [low][rank]; full: [R][rank] */
-    float *y, *z, *q, *draw;       /* [m][k]; q: [n][k] */
-    double *t, *w, *small, *large; /* [k][k] */
-    double *turns;                 /* [2 k] */
+    af_mat low, half;                  /* [low][rank]; full: [R][rank] */
+    float *y, *z, *q, *draw;           /* [m][k]; q: [n][k] */
+    double *t, *w, *e, *small, *large; /* [k][k] */
+    double *turns;                     /* [2 k] */
 } galore_launch;
 
 static void *take(uint8_t *work, uint64_t *at, int64_t count, uint64_t size)
@@ -52,6 +52,7 @@ static galore_launch open(af_cuda *cu, const af_node *n, void *work, uint64_t *b
     a.q = take(work, &at, s->n * s->k, 4);
     a.t = take(work, &at, square, 8);
     a.w = take(work, &at, square, 8);
+    a.e = take(work, &at, square, 8);
     a.small = take(work, &at, square, 8);
     a.large = take(work, &at, square, 8);
     a.turns = take(work, &at, 2 * s->k, 8);
@@ -127,6 +128,7 @@ static void orthonormalise(const galore_launch *a, float *out, const float *z, i
     add_gram(a, z, rows, k);
     af_launch *l = launch(a, "galore_orthonormal", 1, SMALL_THREADS);
     af_arg_ptr(l, a->w);
+    af_arg_ptr(l, a->e);
     af_arg_ptr(l, a->t);
     af_arg_ptr(l, a->turns);
     af_arg_i32(l, k);
