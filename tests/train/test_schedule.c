@@ -343,6 +343,24 @@ static void test_the_share_of_a_constant_tail_is_checked(void **state)
     }
 }
 
+/* Waves that do not end at 0: the rate is at its floor when the decay is over, as in transformers.
+ */
+static void test_a_decay_in_waves_ends_at_the_floor(void **state)
+{
+    (void)state;
+    af_schedule s;
+    af_error err = {0};
+    const af_schedule_opts o = {.name = "warmup_stable_decay",
+                                .peak = 1,
+                                .steps = 100,
+                                .decay_steps = 30,
+                                .min_ratio = 0.1,
+                                .cycles = 1};
+    CHECK_OK(af_schedule_init(&s, &o, &err), err);
+    assert_true(af_schedule_lr(&s, 99) > 0.9);
+    assert_true(af_schedule_lr(&s, 100) == 0.1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -353,6 +371,7 @@ int main(void)
         cmocka_unit_test(test_every_name_works_at_the_edges),
         cmocka_unit_test(test_impossible_schedules_are_refused),
         cmocka_unit_test(test_restarts_end_at_the_floor),
+        cmocka_unit_test(test_a_decay_in_waves_ends_at_the_floor),
         cmocka_unit_test(test_the_share_of_a_constant_tail_is_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
