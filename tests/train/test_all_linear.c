@@ -194,10 +194,49 @@ static void test_experts_whose_sides_change_places(void **state)
     json_decref(j);
 }
 
+/* Dropout of the model itself, by keys with names of their own and with the class' defaults. */
+static void test_dropout_of_older_decoders(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *keys;
+        double block, embed;
+        bool refused;
+    } cases[] = {
+        {"\"openai-gpt\"", 0.1, 0.1, true},
+        {"\"openai-gpt\",\"resid_pdrop\":0.2,\"embd_pdrop\":0,\"attn_pdrop\":0", 0.2, 0, false},
+        {"\"biogpt\"", 0.1, 0.1, true},
+        {"\"biogpt\",\"hidden_dropout_prob\":0,\"attention_probs_dropout_prob\":0", 0, 0, false},
+        {"\"xglm\"", 0.1, 0.1, true},
+        {"\"xglm\",\"dropout\":0.3,\"attention_dropout\":0", 0.3, 0.3, false},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char text[400];
+        af_error err = {0};
+        af_hf_config c = {0};
+        af_model_spec s = {0};
+        af_run_config run = {0};
+        snprintf(text, sizeof text,
+                 "{\"vocab_size\":20,\"hidden_size\":8,\"num_hidden_layers\":1,"
+                 "\"num_attention_heads\":2,\"intermediate_size\":8,\"model_type\":%s}",
+                 cases[i].keys);
+        CHECK_OK(af_hf_config_parse(&c, text, strlen(text), "config.json", &err), err);
+        CHECK_OK(af_model_spec_init(&s, &c, &err), err);
+        const af_branch_dropout d = af_method_residual_dropout(&c, &s);
+        assert_true(d.attention == cases[i].block && d.mlp == cases[i].block && !d.sum);
+        assert_true(af_method_embed_dropout(&c) == cases[i].embed);
+        const af_status st = af_method_check_base(&run, &c, &err);
+        CHECK_MSG((st == AF_EUNSUPPORTED) == cases[i].refused, "%s: %s", cases[i].keys, err.msg);
+        af_model_spec_clear(&s);
+        af_hf_config_clear(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_names_of_all_families),
                                        cmocka_unit_test(test_what_peft_adapts_by_itself),
+                                       cmocka_unit_test(test_dropout_of_older_decoders),
                                        cmocka_unit_test(test_experts_whose_sides_change_places)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
