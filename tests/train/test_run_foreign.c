@@ -353,7 +353,7 @@ static void test_defaults_of_dialects(void **state)
     assert_int_equal(r.dialect, AF_DIALECT_TRL);
     assert_int_equal(r.method, AF_METHOD_LORA);
     assert_true(r.lora_r == 16 && r.lora_alpha == 32 && r.lora_dropout == 0.05);
-    assert_int_equal(r.lora_target_modules.count, 2);
+    assert_string_equal(r.lora_target_modules.item[0], "peft-default");
     assert_true(r.train_on_inputs == AF_TRI_AUTO && r.learning_rate == 2e-5);
     assert_true(r.save_steps == 0 && r.eval_steps == 0); /* the strategy decides */
     af_run_config_clear(&r);
