@@ -14,7 +14,7 @@ void af_config_query_scaling(af_config_source *s, af_hf_config *c)
     s->st = in.st;
 }
 
-/* YaRN where nothing else is said, whatever rope_theta says. */
+/* YaRN where config.json has no rotation, with any rope_theta. */
 static void ministral3_keys(af_config_source *s, af_hf_config *c)
 {
     af_config_query_scaling(s, c);
