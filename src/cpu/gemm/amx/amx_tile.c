@@ -100,86 +100,65 @@ void af_amx_transpose_rest(af_amx_rows_bf16 *t)
         transpose_block(t);
 }
 
-/* The sums of one span; two rows of the epilogue go with each 32 k.s, and 32 k's of the next
- * rows of A, which may lie where those are that were just multiplied. The kind is known beforehand
- * so that all of it stays in registers: stores between the tile loads, even if only to the
- * stack, cost more than they look (docs/measurements/cpu.md). */
-AF_INLINE void sum_interleaved(const af_amx_span *s, af_amx_work *w,
+/* The sums of one span, all four or those of one half of the rows; two rows of the epilogue go with
+ * each 32 k's, and, when they are read for the last time, 32 k's of the next rows of A, which may
+ * lie where those are that were just multiplied. The kind is known beforehand so that all of it
+ * stays in registers: stores between the tile loads, even if only to the stack, cost more than
+ * they look (docs/measurements/cpu.md). */
+AF_INLINE void sum_interleaved(const af_amx_span *s, af_amx_work *w, const bool two, int half,
                                const af_amx_epilogue_kind kind)
 {
-    const uint8_t *a = s->a, *b = s->b, *end = b + s->depth * BN * 2;
     const int64_t line = 64, row = s->row, step = s->step;
+    const uint8_t *a = (const uint8_t *)s->a + half * 16 * row, *b = s->b,
+                  *end = b + s->depth * BN * 2;
+    const bool last = !two || half;
     af_amx_epilogue l = w->epilogue;
     for (; b < end; a += step, b += BK * BN * 2) {
-        AF_AMX_STREAM(6, b, line);
-        AF_AMX_LOAD(4, a, row);
-        AF_AMX_STREAM(7, b + 1024, line);
-        AF_AMX_LOAD(5, a + 16 * row, row);
+        if (two) {
+            AF_AMX_LOAD(3, b, line);
+            AF_AMX_LOAD(2, a, row);
+            AF_AMX_LOAD(4, b + 1024, line);
+        } else {
+            AF_AMX_STREAM(6, b, line);
+            AF_AMX_LOAD(4, a, row);
+            AF_AMX_STREAM(7, b + 1024, line);
+            AF_AMX_LOAD(5, a + 16 * row, row);
+        }
         if (l.rows > 0)
             af_amx_store_rows(&l, kind);
-        af_amx_multiply();
-        if (w->rows_bf16.left > 0)
+        if (two)
+            af_amx_multiply_two();
+        else
+            af_amx_multiply();
+        if (last && w->rows_bf16.left > 0)
             transpose_block(&w->rows_bf16);
     }
     w->epilogue = l;
 }
 
-static void sum_span(const af_amx_span *s, af_amx_work *w)
+AF_INLINE void sum_by_kind(const af_amx_span *s, af_amx_work *w, const bool two, int half)
 {
     switch (af_amx_epilogue_kind_of(&w->epilogue)) {
     case AF_EPILOGUE_ADD:
-        sum_interleaved(s, w, AF_EPILOGUE_ADD);
+        sum_interleaved(s, w, two, half, AF_EPILOGUE_ADD);
         break;
     case AF_EPILOGUE_STREAM_F32:
-        sum_interleaved(s, w, AF_EPILOGUE_STREAM_F32);
+        sum_interleaved(s, w, two, half, AF_EPILOGUE_STREAM_F32);
         break;
     case AF_EPILOGUE_ROUND:
-        sum_interleaved(s, w, AF_EPILOGUE_ROUND);
+        sum_interleaved(s, w, two, half, AF_EPILOGUE_ROUND);
         break;
     case AF_EPILOGUE_STREAM_BF16:
-        sum_interleaved(s, w, AF_EPILOGUE_STREAM_BF16);
+        sum_interleaved(s, w, two, half, AF_EPILOGUE_STREAM_BF16);
         break;
     }
 }
 
-/* The same for the sums of one half of the rows. The next rows of A are packed with the second
- * half, which reads the present ones last. */
-AF_INLINE void sum_half(const af_amx_span *s, int half, af_amx_work *w,
-                        const af_amx_epilogue_kind kind)
-{
-    const uint8_t *a = (const uint8_t *)s->a + half * 16 * s->row, *b = s->b,
-                  *end = b + s->depth * BN * 2;
-    const int64_t line = 64, row = s->row, step = s->step;
-    af_amx_epilogue l = w->epilogue;
-    for (; b < end; a += step, b += BK * BN * 2) {
-        AF_AMX_LOAD(3, b, line);
-        AF_AMX_LOAD(2, a, row);
-        AF_AMX_LOAD(4, b + 1024, line);
-        if (l.rows > 0)
-            af_amx_store_rows(&l, kind);
-        af_amx_multiply_two();
-        if (half && w->rows_bf16.left > 0)
-            transpose_block(&w->rows_bf16);
-    }
-    w->epilogue = l;
-}
+static void sum_span(const af_amx_span *s, af_amx_work *w) { sum_by_kind(s, w, false, 0); }
 
 static void sum_span_of_two(const af_amx_span *s, int half, af_amx_work *w)
 {
-    switch (af_amx_epilogue_kind_of(&w->epilogue)) {
-    case AF_EPILOGUE_ADD:
-        sum_half(s, half, w, AF_EPILOGUE_ADD);
-        break;
-    case AF_EPILOGUE_STREAM_F32:
-        sum_half(s, half, w, AF_EPILOGUE_STREAM_F32);
-        break;
-    case AF_EPILOGUE_ROUND:
-        sum_half(s, half, w, AF_EPILOGUE_ROUND);
-        break;
-    case AF_EPILOGUE_STREAM_BF16:
-        sum_half(s, half, w, AF_EPILOGUE_STREAM_BF16);
-        break;
-    }
+    sum_by_kind(s, w, true, half);
 }
 
 static void sums_of_four(const af_amx_span *s, int spans, float *to, int64_t ld, bool on,

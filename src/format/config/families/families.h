@@ -52,7 +52,7 @@ int64_t af_config_mamba_width(af_config_source *s, const af_hf_config *c, const 
 void af_config_time_steps(af_config_source *s, af_hf_config *c);
 /* The object with the keys of the rotation: rope_scaling where it has any, or rope_parameters. */
 const struct json_t *af_config_ropes(af_config_source *s);
-/* llama3's scaling from 8192 tokens where there is no such object, with any rope_theta. */
+/* llama3's scaling from 8192 tokens if config.json has no such object. */
 void af_config_llama3(af_config_source *s, af_hf_config *c, double theta, double factor);
 /* Groups of the gated norm of mamba2, bamba and granitemoehybrid: those of the keys. Versions of
  * transformers before 5.23 normed the whole row, and folders they wrote say so. */
