@@ -1,30 +1,9 @@
 /* test_run_automodel.c - run files of NeMo AutoModel. */
 #define _DEFAULT_SOURCE
-#include "test.h"
+#include "parse_file.h"
 
 #include "base/log.h"
 #include "train/run/run_keys.h"
-
-static void parse_file(const char *keys, const char *want, bool refused)
-{
-    af_run_config r = {0};
-    af_error err = {0};
-    char *text;
-    const af_status st = af_run_config_parse(&r, keys, strlen(keys), "run.yaml", NULL, 0, &err);
-    if (refused) {
-        CHECK_MSG(st != AF_OK, "accepted: %s", keys);
-        CHECK_MSG(strstr(err.msg, want), "'%s' lacks '%s'", err.msg, want);
-        af_run_config_clear(&r);
-        return;
-    }
-    CHECK_MSG(st == AF_OK, "%s: %s", keys, err.msg);
-    CHECK_MSG(r.dialect == AF_DIALECT_AUTOMODEL, "%s", keys);
-    CHECK_OK(af_run_config_text(&r, &text, &err), err);
-    const bool absent = want[0] == '!';
-    CHECK_MSG(!strstr(text, want + absent) == absent, "%s: %s in\n%s", keys, want, text);
-    free(text);
-    af_run_config_clear(&r);
-}
 
 #define STEPS(more) "step_scheduler: {global_batch_size: 8, local_batch_size: 2" more "}\n"
 #define SQUAD(more) "dataset: {_target_: a.squad.make_squad_dataset" more "}\n"
@@ -107,7 +86,7 @@ static void test_model_and_steps(void **state)
     };
     (void)state;
     for (size_t i = 0; i < AF_LEN(cases); i++)
-        parse_file(cases[i][0], cases[i][1], false);
+        parse_file(AF_DIALECT_AUTOMODEL, cases[i][0], cases[i][1], false);
 }
 
 /* The rate rises from a tenth of it and falls to a hundredth, where the file says nothing. */
@@ -138,7 +117,7 @@ static void test_optimizer_and_rate(void **state)
     };
     (void)state;
     for (size_t i = 0; i < AF_LEN(cases); i++)
-        parse_file(cases[i][0], cases[i][1], false);
+        parse_file(AF_DIALECT_AUTOMODEL, cases[i][0], cases[i][1], false);
 }
 
 static void test_adapter(void **state)
@@ -170,7 +149,7 @@ static void test_adapter(void **state)
     };
     (void)state;
     for (size_t i = 0; i < AF_LEN(cases); i++)
-        parse_file(cases[i][0], cases[i][1], false);
+        parse_file(AF_DIALECT_AUTOMODEL, cases[i][0], cases[i][1], false);
 }
 
 #define DATA(class, more) FILE_OF("", "dataset: {_target_: a." class more "}\n", "")
@@ -240,7 +219,7 @@ static void test_data(void **state)
     };
     (void)state;
     for (size_t i = 0; i < AF_LEN(cases); i++)
-        parse_file(cases[i][0], cases[i][1], false);
+        parse_file(AF_DIALECT_AUTOMODEL, cases[i][0], cases[i][1], false);
 }
 
 static void test_refusals(void **state)
@@ -297,7 +276,7 @@ static void test_refusals(void **state)
     };
     (void)state;
     for (size_t i = 0; i < AF_LEN(cases); i++)
-        parse_file(cases[i][0], cases[i][1], true);
+        parse_file(AF_DIALECT_AUTOMODEL, cases[i][0], cases[i][1], true);
 }
 
 /* Batches of a file have the rows of all ranks. */
@@ -306,7 +285,7 @@ static void test_ranks(void **state)
     (void)state;
     setenv("RANK", "0", 1);
     setenv("WORLD_SIZE", "2", 1);
-    parse_file(FULL(""), "gradient_accumulation_steps: 2\n", false);
+    parse_file(AF_DIALECT_AUTOMODEL, FULL(""), "gradient_accumulation_steps: 2\n", false);
     unsetenv("RANK");
     unsetenv("WORLD_SIZE");
 }

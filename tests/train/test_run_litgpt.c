@@ -1,33 +1,12 @@
 /* test_run_litgpt.c - run files of LitGPT. */
 #define _DEFAULT_SOURCE
-#include "test.h"
+#include "parse_file.h"
 
 #include "base/file.h"
 #include "base/log.h"
 #include "train/run/run_keys.h"
 
 #include <unistd.h>
-
-static void parse_file(const char *keys, const char *want, bool refused)
-{
-    af_run_config r = {0};
-    af_error err = {0};
-    char *text;
-    const af_status st = af_run_config_parse(&r, keys, strlen(keys), "run.yaml", NULL, 0, &err);
-    if (refused) {
-        CHECK_MSG(st != AF_OK, "accepted: %s", keys);
-        CHECK_MSG(strstr(err.msg, want), "'%s' lacks '%s'", err.msg, want);
-        af_run_config_clear(&r);
-        return;
-    }
-    CHECK_MSG(st == AF_OK, "%s: %s", keys, err.msg);
-    CHECK_MSG(r.dialect == AF_DIALECT_LITGPT, "%s", keys);
-    CHECK_OK(af_run_config_text(&r, &text, &err), err);
-    const bool absent = want[0] == '!';
-    CHECK_MSG(!strstr(text, want + absent) == absent, "%s: %s in\n%s", keys, want, text);
-    free(text);
-    af_run_config_clear(&r);
-}
 
 #define JSON(args) "data: {class_path: litgpt.data.JSON, init_args: {json_path: a.json" args "}}\n"
 #define FULL(more) "checkpoint_dir: /m\nout_dir: o\n" more "\n"
@@ -89,7 +68,7 @@ static void test_keys(void **state)
     };
     (void)state;
     for (size_t i = 0; i < AF_LEN(cases); i++)
-        parse_file(cases[i][0], cases[i][1], false);
+        parse_file(AF_DIALECT_LITGPT, cases[i][0], cases[i][1], false);
 }
 
 static void test_refusals(void **state)
@@ -120,7 +99,7 @@ static void test_refusals(void **state)
     };
     (void)state;
     for (size_t i = 0; i < AF_LEN(cases); i++)
-        parse_file(cases[i][0], cases[i][1], true);
+        parse_file(AF_DIALECT_LITGPT, cases[i][0], cases[i][1], true);
 }
 
 /* The batch of a file has the rows of all ranks, what a command line says is of each. */
@@ -131,7 +110,7 @@ static void test_ranks(void **state)
     (void)state;
     setenv("RANK", "0", 1);
     setenv("WORLD_SIZE", "3", 1);
-    parse_file(file, "gradient_accumulation_steps: 4\n", false);
+    parse_file(AF_DIALECT_LITGPT, file, "gradient_accumulation_steps: 4\n", false);
     af_run_config r = {0};
     af_error err = {0};
     CHECK_OK(af_run_config_parse(&r, file, strlen(file), "run.yaml", own, 1, &err), err);
@@ -153,10 +132,10 @@ static void test_folder(void **state)
     fclose(f);
     snprintf(text, sizeof text, FULL("data: {class_path: JSON, init_args: {json_path: %s}}"), dir);
     snprintf(want, sizeof want, "\"path\": \"%s/train.jsonl\"", dir);
-    parse_file(text, want, false);
+    parse_file(AF_DIALECT_LITGPT, text, want, false);
     snprintf(want, sizeof want, "test_datasets: [{\"path\": \"%s/val.json\"", dir);
-    parse_file(text, want, false);
-    parse_file(text, "!val_set_size", false);
+    parse_file(AF_DIALECT_LITGPT, text, want, false);
+    parse_file(AF_DIALECT_LITGPT, text, "!val_set_size", false);
     unlink(path);
     rmdir(dir);
 }

@@ -1,7 +1,7 @@
 /* test_run_swift.c - run files of ms-swift, of Unsloth's program, of AutoTrain, torchtune and Oumi.
  */
 #define _DEFAULT_SOURCE
-#include "test.h"
+#include "parse_file.h"
 
 #include "base/file.h"
 #include "train/run/run_keys.h"
@@ -289,28 +289,6 @@ static void test_autotrain(void **state)
     "}\ndataset: {_component_: torchtune.datasets." data "}\n"
 #define LORA_8B "lora_llama3_8b, lora_attn_modules: [q_proj, v_proj, output_proj]"
 #define ALPACA  TUNE(LORA_8B, "llama3_tokenizer", "alpaca_dataset, packed: False")
-
-/* A whole file, and a part of the effective one ('!': one that it lacks), or of what is said. */
-static void parse_file(af_dialect dialect, const char *keys, const char *want, bool refused)
-{
-    af_run_config r = {0};
-    af_error err = {0};
-    char *text;
-    const af_status st = af_run_config_parse(&r, keys, strlen(keys), "run.yaml", NULL, 0, &err);
-    if (refused) {
-        CHECK_MSG(st != AF_OK, "accepted: %s", keys);
-        CHECK_MSG(strstr(err.msg, want), "'%s' lacks '%s'", err.msg, want);
-        return;
-    }
-    CHECK_OK(st, err);
-    assert_int_equal(r.dialect, dialect);
-    CHECK_OK(af_run_config_text(&r, &text, &err), err);
-    const bool absent = want[0] == '!';
-    CHECK_MSG(!strstr(text, want + absent) == absent, "%s: %s in\n%s", keys, want,
-              strstr(text, "datasets:"));
-    free(text);
-    af_run_config_clear(&r);
-}
 
 static void test_torchtune(void **state)
 {
