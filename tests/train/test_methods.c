@@ -129,6 +129,9 @@ static void test_starts_from_the_base_are_pefts(void **state)
     saved_is_converted();
     check_run("pissa-rslora");
     check_run("olora");
+    check_run("pissa-dora");
+    saved_is_converted();
+    check_run("olora-dora");
 }
 
 /* Frobenius norm of B A of a module of the run's adapter. The first step of a warm-up has rate 0,
@@ -185,12 +188,47 @@ static void test_what_starts_add_to_the_base(void **state)
     }
 }
 
+static double first_loss(const char *lines)
+{
+    af_error err = {0};
+    uint64_t size;
+    CHECK_OK(train(lines, &err), err);
+    char *text = read_output("out", "metrics.jsonl", &size);
+    json_t *row = json_loadb(text, strcspn(text, "\n"), 0, NULL);
+    const double loss = json_number_value(json_object_get(row, "loss"));
+    json_decref(row);
+    free(text);
+    return loss;
+}
+
+/* Of a base that is rounded, rows and what the start adds to them have lengths of their own. */
+static void test_magnitudes_are_those_of_the_start(void **state)
+{
+    (void)state;
+    static const char *const starts[] = {"loftq", "pissa"};
+    for (size_t i = 0; i < AF_LEN(starts); i++) {
+        char lines[200];
+        double loss[2];
+        for (int dora = 0; dora < 2; dora++) {
+            snprintf(lines, sizeof lines,
+                     "adapter: qlora\nlora_r: 4\nmax_steps: 1\npeft_use_dora: %s\n"
+                     "peft_init_lora_weights: %s\n",
+                     dora ? "true" : "false", starts[i]);
+            loss[dora] = first_loss(lines);
+        }
+        CHECK_MSG(fabs(loss[1] - loss[0]) < 2e-6 * loss[0], "%s: %.9g, not %.9g", starts[i],
+                  loss[1], loss[0]);
+    }
+}
+
 /* The base is reduced by the same start, and the trained half of the checkpoint is taken up. */
 static void test_a_reduced_run_resumes(void **state)
 {
     (void)state;
     check_resumes("adapter: lora\nlora_r: 4\npeft_init_lora_weights: pissa\nlora_bias: true\n"
                   "tokens: [<new1>, <new2>]\n",
+                  "adapter_model.safetensors");
+    check_resumes("adapter: dora\nlora_r: 4\npeft_init_lora_weights: olora\n",
                   "adapter_model.safetensors");
 }
 
@@ -277,7 +315,6 @@ static void test_what_the_keys_refuse(void **state)
         {"adapter: qlora\nload_in_8bit: true\n", "load_in_8bit and adapter: qlora contradict"},
         {"adapter: lora\npeft_init_lora_weights: eva\n", "'eva' is not supported; use one of"},
         {"adapter: lora\npeft_init_lora_weights: loftq\n", "loftq starts from the error of"},
-        {"adapter: dora\npeft_init_lora_weights: pissa\n", "'pissa' together with DoRA"},
         {"adapter: lora\nlora_r: 3\npeft_init_lora_weights: orthogonal\n", "even rank, not 3"},
         {"adapter: lora\nrank_pattern: {down_prj: 2}\n", "which no adapted module matches"},
         {"adapter: lora\nlora_target_modules: [q_proj]\nalpha_pattern: {k_proj: 2}\n",
@@ -478,6 +515,7 @@ int main(void)
         cmocka_unit_test(test_starts_from_the_base_are_pefts),
         cmocka_unit_test(test_what_starts_add_to_the_base),
         cmocka_unit_test(test_optimizers_resume),
+        cmocka_unit_test(test_magnitudes_are_those_of_the_start),
         cmocka_unit_test(test_a_reduced_run_resumes),
         cmocka_unit_test(test_embeddings_have_a_rate_of_their_own),
         cmocka_unit_test(test_ranks_of_single_modules),

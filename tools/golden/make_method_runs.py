@@ -173,6 +173,8 @@ def start(kind, **more):
         keys = {"adapter": "lora", "lora_r": 4, "lora_alpha": 8, "peft_init_lora_weights": kind, "learning_rate": 1e-3}
         if more.get("use_rslora"):
             keys["peft_use_rslora"] = True
+        if more.get("use_dora"):
+            keys["peft_use_dora"] = True
         return get_peft_model(base(), config), keys
     return make
 
@@ -330,7 +332,7 @@ def float_qat(**keys):
     return make
 
 
-RUNS = {"eaft": eaft, "eaft-third": eaft_third, "asft": asft, "asft-lora": asft_lora, "qat": qat(activation_dtype="int8"), "qat-weights": qat(group_size=16, quantize_embedding=True), "qat-nvfp4": float_qat(weight_dtype="nvfp4", activation_dtype="nvfp4"), "qat-nvfp4-weights": float_qat(weight_dtype="nvfp4"), "qat-mxfp4": float_qat(weight_dtype="mxfp4"), "qat-fp8": float_qat(weight_dtype="fp8", activation_dtype="fp8", quantize_embedding=True), "label-smoothing": smoothed, "dft": dft, "embedding-lr": embedding_lr, "pissa": start("pissa"), "pissa-rslora": start("pissa", use_rslora=True), "olora": start("olora"), "oft": oft(), "oft-exact": oft(use_cayley_neumann=False, oft_r=4), "oft-4bit": oft(nf4_base, load_in_4bit=True), "oft-continued": oft_continued, "oft-share": oft(oft_block_size=10, oft_block_share=True, num_cayley_neumann_terms=3), "int8": int8, "unfrozen": unfrozen, "freeze": freeze, "freeze-first": freeze_first}
+RUNS = {"eaft": eaft, "eaft-third": eaft_third, "asft": asft, "asft-lora": asft_lora, "qat": qat(activation_dtype="int8"), "qat-weights": qat(group_size=16, quantize_embedding=True), "qat-nvfp4": float_qat(weight_dtype="nvfp4", activation_dtype="nvfp4"), "qat-nvfp4-weights": float_qat(weight_dtype="nvfp4"), "qat-mxfp4": float_qat(weight_dtype="mxfp4"), "qat-fp8": float_qat(weight_dtype="fp8", activation_dtype="fp8", quantize_embedding=True), "label-smoothing": smoothed, "dft": dft, "embedding-lr": embedding_lr, "pissa": start("pissa"), "pissa-rslora": start("pissa", use_rslora=True), "olora": start("olora"), "pissa-dora": start("pissa", use_dora=True), "olora-dora": start("olora", use_dora=True), "orthogonal-dora": start("orthogonal", use_dora=True), "oft": oft(), "oft-exact": oft(use_cayley_neumann=False, oft_r=4), "oft-4bit": oft(nf4_base, load_in_4bit=True), "oft-continued": oft_continued, "oft-share": oft(oft_block_size=10, oft_block_share=True, num_cayley_neumann_terms=3), "int8": int8, "unfrozen": unfrozen, "freeze": freeze, "freeze-first": freeze_first}
 
 
 def main():

@@ -189,6 +189,46 @@ static af_status keep_start(af_adapter *a, int i, af_error *err)
     return AF_OK;
 }
 
+typedef struct length_job {
+    const af_adapter_module *m;
+    float *w; /* [out][in], used up */
+    int64_t in;
+} length_job;
+
+static void lengths(void *arg, int64_t from, int64_t to, int share)
+{
+    const length_job *j = arg;
+    const int64_t r = j->m->rank;
+    (void)share;
+    for (int64_t o = from; o < to; o++) {
+        float *restrict row = j->w + o * j->in;
+        double sum = 0;
+        for (int64_t k = 0; k < r; k++) {
+            const float f = j->m->scale * j->m->b[o * r + k], *restrict a = j->m->a + k * j->in;
+            for (int64_t c = 0; c < j->in; c++)
+                row[c] += f * a[c];
+        }
+        for (int64_t c = 0; c < j->in; c++)
+            sum += (double)row[c] * (double)row[c];
+        j->m->magnitude[o] = (float)sqrt(sum);
+    }
+}
+
+/* DoRA begins with the lengths of the rows of W + s B A, W as the run has it. */
+static af_status set_magnitude(const start_job *j, int i, af_error *err)
+{
+    const af_module_spec *m = &j->a->spec->module[i];
+    const uint64_t count = (uint64_t)(m->out * m->in);
+    float *w = af_calloc(count, sizeof *w);
+    if (!w)
+        return af_fail_nomem(err, "a matrix", count * sizeof *w);
+    const af_status st = af_loader_rows(j->base, m->weight, 0, m->out, w, err);
+    if (st == AF_OK)
+        af_pool_run(j->pool, m->out, lengths, &(length_job){&j->a->module[i], w, m->in});
+    free(w);
+    return st;
+}
+
 /* What these starts cannot be combined with. */
 static af_status check(const af_adapter *a, const af_loader *base, af_start_kind kind, int bits,
                        af_error *err)
@@ -199,8 +239,6 @@ static af_status check(const af_adapter *a, const af_loader *base, af_start_kind
         return af_fail(err, AF_EUSAGE,
                        "loftq starts from the error of a quantised base: set adapter: qlora or "
                        "load_in_8bit: true");
-    if (a->config.dora && kind != AF_START_PLAIN)
-        return af_fail(err, AF_EUNSUPPORTED, "'%s' together with DoRA is not supported", name);
     for (int i = 0; i < a->spec->modules && kind != AF_START_PLAIN; i++) {
         const af_module_spec *m = &a->spec->module[i];
         if (a->module[i].rank && (m->layer < 0 || m->parameter || af_module_is_shared(a->spec, i)))
@@ -254,6 +292,9 @@ af_status af_start_fill(af_adapter *a, af_loader *base, int bits, uint64_t seed,
     }
     if (reduces)
         af_loader_change(base, a);
+    for (int i = 0; a->config.dora && i < a->spec->modules; i++)
+        if (a->module[i].rank)
+            AF_TRY(set_magnitude(&j, i, err));
     if (j.kind == AF_START_LOFTQ)
         a->config.init_weights = "true"; /* PEFT would quantise again when it loads the adapter */
 done:
@@ -272,7 +313,8 @@ static af_status double_module(af_adapter *to, const af_adapter *from, int i, af
     *y = (af_adapter_module){.rank = 2 * x->rank,
                              .alpha = 2 * x->alpha,
                              .scale = x->scale,
-                             .bias = x->bias}; /* borrowed */
+                             .magnitude = x->magnitude, /* borrowed, as the bias */
+                             .bias = x->bias};
     y->a = af_arena_take(&to->arena, (uint64_t)(2 * r * m->in) * sizeof *y->a);
     y->b = af_arena_take(&to->arena, (uint64_t)(2 * r * m->out) * sizeof *y->b);
     if (!y->a || !y->b)
@@ -336,6 +378,8 @@ void af_start_restore(af_adapter *a, const af_adapter *converted)
             memcpy(y->b + o * y->rank, x->b + o * x->rank, (size_t)y->rank * sizeof *y->b);
         if (y->bias && x->bias)
             memcpy(y->bias, x->bias, (size_t)m->out * sizeof *y->bias);
+        if (y->magnitude && x->magnitude)
+            memcpy(y->magnitude, x->magnitude, (size_t)m->out * sizeof *y->magnitude);
     }
     for (int k = 0; k < AF_TOKEN_TABLES; k++)
         if (a->token_values[k] && converted->token_values[k])
