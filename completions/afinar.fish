@@ -86,7 +86,7 @@ complete -c afinar -n '__fish_seen_subcommand_from eval' -l help -s h -d 'print 
 complete -c afinar -n '__fish_seen_subcommand_from eval' -l version -d 'print the version'
 complete -c afinar -n '__fish_seen_subcommand_from generate' -l prompt -s p -x -d 'prompt; may be repeated'
 complete -c afinar -n '__fish_seen_subcommand_from generate' -l file -s f -r -d 'file with the prompt (its final newline is dropped), - = stdin; .jsonl: one prompt per line'
-complete -c afinar -n '__fish_seen_subcommand_from generate' -l prompt-ids -x -d 'prompt as token ids: 1,2,3'
+complete -c afinar -n '__fish_seen_subcommand_from generate' -l prompt-ids -x -d 'prompt as token ids: 1,2,3; may be repeated'
 complete -c afinar -n '__fish_seen_subcommand_from generate' -l chat -d 'apply the chat template to the prompt'
 complete -c afinar -n '__fish_seen_subcommand_from generate' -l system -x -d 'system message (with --chat)'
 complete -c afinar -n '__fish_seen_subcommand_from generate' -l max-new-tokens -s n -x -d 'maximum number of new tokens [128]'

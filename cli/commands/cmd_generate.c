@@ -239,8 +239,8 @@ static af_status run(generate_job *j, af_error *err)
 typedef struct generate_args {
     af_common common;
     af_model_flags flags;
-    af_opt_list prompts, stops;
-    const char *file, *ids, *model;
+    af_opt_list prompts, ids, stops;
+    const char *file, *model;
     int64_t seed;
 } generate_args;
 
@@ -253,7 +253,8 @@ static af_parsed parse(generate_job *j, generate_args *g, int argc, char **argv)
         {'f', "file", AF_OPT_STR, &g->file, "FILE",
          "file with the prompt (its final newline is dropped), - = stdin; .jsonl: one prompt per "
          "line"},
-        {0, "prompt-ids", AF_OPT_STR, &g->ids, "IDS", "prompt as token ids: 1,2,3"},
+        {0, "prompt-ids", AF_OPT_LIST, &g->ids, "IDS",
+         "prompt as token ids: 1,2,3; may be repeated"},
         {0, "chat", AF_OPT_FLAG, &j->chat, NULL, "apply the chat template to the prompt"},
         {0, "system", AF_OPT_STR, &j->system, "TEXT", "system message (with --chat)"},
         {'n', "max-new-tokens", AF_OPT_I64, &j->o.max_new, "N",
@@ -284,7 +285,7 @@ static af_parsed parse(generate_job *j, generate_args *g, int argc, char **argv)
 /* Why the options contradict each other, or NULL; checked before the model is opened. */
 static const char *contradiction(const generate_job *j, const generate_args *g)
 {
-    if (!g->prompts.count && !g->file && !g->ids)
+    if (!g->prompts.count && !g->file && !g->ids.count)
         return "give a prompt with -p, -f or --prompt-ids";
     if (j->system && !j->chat)
         return "--system has no effect without --chat";
@@ -320,9 +321,9 @@ static af_status generate(generate_job *j, const generate_args *g, af_error *err
         st = add_text(j, g->prompts.item[i], strlen(g->prompts.item[i]), err);
     if (st == AF_OK && g->file)
         st = add_file(j, g->file, err);
-    if (st == AF_OK && g->ids)
-        st = add_ids(j, g->ids, err);
-    if (st == AF_OK && g->ids && j->n == 1)
+    for (int i = 0; st == AF_OK && i < g->ids.count; i++)
+        st = add_ids(j, g->ids.item[i], err);
+    if (st == AF_OK && j->n == g->ids.count)
         try_tokenizer(j);
     if (st == AF_OK)
         st = run(j, err);

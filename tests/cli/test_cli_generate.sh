@@ -16,6 +16,9 @@ cmp -s "$tmp/a" "$tmp/b" || fail "another number of threads gives other tokens"
 "$AFINAR" generate "$models/llama3_tiny" --device cpu --adapter "$models/adapters/lora=0" --prompt-ids 5,9,17,4 -n 6 \
     --ignore-eos --json >"$tmp/b" 2>/dev/null || fail "generate with an adapter"
 cmp -s "$tmp/a" "$tmp/b" || fail "an adapter of weight 0 gives other tokens"
+"$AFINAR" generate "$models/llama3_tiny" --device cpu --prompt-ids 5,9,17,4 --prompt-ids 3 -n 6 --ignore-eos --json \
+    >"$tmp/b" 2>/dev/null || fail "generate from two lists of ids"
+[ "$(wc -l <"$tmp/b")" = 2 ] && cmp -s "$tmp/a" <(head -n 1 "$tmp/b") || fail "one of two --prompt-ids is lost"
 
 "$AFINAR" generate "$models/llama3_tiny" --device cpu >/dev/null 2>&1
 [ $? -eq 2 ] || fail "no prompt is not wrong usage"

@@ -3,7 +3,7 @@ its keys are drawn from methods, bases, optimizers, losses, layouts of rows and 
 with a GPU.
 
     python judge_devices.py make MODELS ../../tests/golden/models/qwen2
-    python judge_devices.py AFINAR MODELS OUT [--seeds 0-199] [--workers 12]
+    python judge_devices.py AFINAR MODELS OUT [--seeds 0-199] [--workers 12] [--decode]
 
 The first line makes a folder of models with a tokenizer of 512 tokens (transformers does). OUT gets a line of JSON per case:
   twice   the same run twice on the GPU: the same losses and the same bytes of weights
@@ -11,6 +11,8 @@ The first line makes a folder of models with a tokenizer of 512 tokens (transfor
   split   stopped after half of the steps and resumed: the same bytes
   cpu     the CPU's losses, f32 within 2e-4 of each (first step 2e-5); bf16 of the first step within 1 %: later ones go apart,
           most with experts and with rewards, whose losses are near zero
+--decode: bases as they are, of bitsandbytes and of GGUF types, adapters, several prompts, draws, grammars, in f32: the same
+tokens from the CPU, twice, and of the first prompt alone; loss of eval within 1e-5, and in bf16 within 2 %.
 Prints what disagrees and exits 1."""
 import argparse, concurrent.futures, hashlib, json, os, random, shutil, subprocess, sys, tempfile
 
@@ -203,18 +205,84 @@ def case(afinar, models, seed):
         shutil.rmtree(d, ignore_errors=True)
 
 
+def call(afinar, *args, **env):
+    p = subprocess.run([afinar, *map(str, args)], capture_output=True, text=True, timeout=300, errors="replace", env=dict(os.environ, **env))
+    if p.returncode:
+        raise RuntimeError("%s: exit %d: %s" % (args[0], p.returncode, p.stderr.strip().split("\n")[-1][:300]))
+    return [json.loads(l) for l in p.stdout.splitlines() if l.startswith("{")]
+
+
+def decode(afinar, models, seed):
+    r = random.Random(seed)
+    d = tempfile.mkdtemp(prefix="judge-devices-")
+    model = r.choice(models)
+    res = {"seed": seed, "model": os.path.basename(model), "bad": []}
+    env = {"XDG_CACHE_HOME": os.path.join(d, "cache")}
+    try:
+        base, more = model, []
+        kind = r.choice(["plain", "plain", "load-in-4bit", "nf4", "int8", "q8_0", "q4_k_m", "q6_k", "q5_0", "q4_0", "iq4_xs", "q3_k_m", "q2_k", "f16"])
+        res["base"] = kind
+        if kind == "load-in-4bit":
+            more.append("--load-in-4bit")
+        elif kind != "plain":
+            base = os.path.join(d, "base" if kind in ("nf4", "int8") else "base.gguf")
+            call(afinar, "quantize", model, "-o", base, "--type", kind, "--device", "cpu", "-q", **env)
+        if kind in ("plain", "load-in-4bit") and r.random() < .4:
+            keys = {"base_model": model, "adapter": "lora", "lora_r": r.choice([4, 16]), "max_steps": 3, "learning_rate": 1e-2,
+                    "peft_use_dora": r.random() < .3, "datasets": [{"path": write_data(d, r, "text"), "type": "completion"}], "bf16": False}
+            keys.update({"lora_modules_to_save": ["lm_head"]} if r.random() < .2 else {})
+            out, said = train(afinar, d, "adapter", keys, device="cpu", threads=2)
+            if out is None:
+                return dict(res, refused=said)
+            more += ["--adapter", out]
+            res["adapter"] = True
+        prompts = [",".join(str(r.randrange(3, 500)) for _ in range(r.choice([1, 2, 7, 30, 70, 140]))) for _ in range(r.choice([1, 2, 3, 8, 9, 17]))]
+        draws = ["--temperature", ".9", "--seed", seed, "--top-k", r.choice([0, 20]), "--top-p", r.choice([1, .9])] if r.random() < .4 else []
+        draws += ["--repeat-penalty", "1.2"] if r.random() < .2 else []
+        asked = ["-n", r.choice([1, 5, 20, 60]), "--ignore-eos", "--json", *draws, *more]
+        res["asked"] = [len(prompts), *map(str, asked)]
+
+        def tokens(device, prompts, *how):
+            words = [w for p in prompts for w in ("--prompt-ids", p)]
+            return [x["ids"] for x in call(afinar, "generate", base, *words, *asked, "--device", device, *how, **env)]
+        cpu, gpu = tokens("cpu", prompts, "--f32"), tokens("cuda", prompts, "--f32")
+        if gpu != cpu:
+            res["bad"].append("cpu: %d of %d prompts" % (sum(a != b for a, b in zip(gpu, cpu)), len(cpu)))
+        if tokens("cuda", prompts, "--f32") != gpu:
+            res["bad"].append("twice")
+        if not draws and tokens("cuda", prompts[:1], "--f32") != gpu[:1]:
+            res["bad"].append("alone")
+        tokens("cuda", prompts, "--bf16")
+        data = write_data(d, r, "text")
+        loss = {(dev, how): call(afinar, "eval", base, "--data", data, "--json", "--device", dev, how, *more, **env)[0]["loss"]
+                for dev in ("cpu", "cuda") for how in ("--f32", "--bf16")}
+        for how, limit in (("--f32", 1e-5), ("--bf16", 2e-2)):
+            a, b = loss["cpu", how], loss["cuda", how]
+            res[how] = abs(a - b) / max(1e-3, abs(a))
+            if not res[how] <= limit:
+                res["bad"].append("eval %s: %r, not %r" % (how, b, a))
+    except RuntimeError as e:
+        res["refused"] = str(e)
+    except subprocess.TimeoutExpired:
+        res["bad"].append("more than 300 s")
+    finally:
+        shutil.rmtree(d, ignore_errors=True)
+    return res
+
+
 def main():
     if sys.argv[1:2] == ["make"]:
         return make_models(*sys.argv[2:4])
     p = argparse.ArgumentParser()
     p.add_argument("afinar"), p.add_argument("models"), p.add_argument("out")
     p.add_argument("--seeds", default="0-199"), p.add_argument("--workers", type=int, default=12)
+    p.add_argument("--decode", action="store_true")
     a = p.parse_args()
     models = sorted(os.path.join(a.models, m) for m in os.listdir(a.models))
     first, last = map(int, a.seeds.split("-"))
     bad = 0
     with concurrent.futures.ThreadPoolExecutor(a.workers) as pool, open(a.out, "w") as f:
-        jobs = [pool.submit(case, a.afinar, models, s) for s in range(first, last + 1)]
+        jobs = [pool.submit(decode if a.decode else case, a.afinar, models, s) for s in range(first, last + 1)]
         for j in concurrent.futures.as_completed(jobs):
             res = j.result()
             f.write(json.dumps(res) + "\n"), f.flush()
