@@ -40,7 +40,8 @@ enum { AF_LAUNCH_ARGS = 32, AF_LAUNCH_BYTES = 832 };
 typedef struct af_launch {
     af_kernel *kernel;
     unsigned grid[3], block, smem;
-    bool whole; /* begins when the launch before it has ended, whatever its file says */
+    bool whole;    /* begins when the launch before it has ended, whatever its file says */
+    bool together; /* blocks wait for one another (meet_all): all run at once, or one does */
     int n_args;
     unsigned used;             /* bytes of `store` */
     void *arg[AF_LAUNCH_ARGS]; /* into `store` */

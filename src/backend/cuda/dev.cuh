@@ -55,6 +55,26 @@ DEV void previous_done()
 #endif
 }
 
+/* All blocks of a launch that runs as a whole (launch.c) wait for one another; what they wrote is
+ * then seen by all.  *count: 0 before the launch; *rounds: 0, a thread's own. */
+DEV void meet_all(u32 *count, u32 *rounds)
+{
+    __syncthreads();
+    if (gridDim.x > 1 && threadIdx.x == 0) {
+        const u32 all = ++*rounds * gridDim.x;
+        u32 seen = 0;
+        asm volatile("fence.acq_rel.gpu;\nred.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(count)
+                     : "memory");
+        while (seen < all)
+            asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];"
+                         : "=r"(seen)
+                         : "l"(count)
+                         : "memory");
+        asm volatile("fence.acq_rel.gpu;" ::: "memory");
+    }
+    __syncthreads();
+}
+
 /* ---- single values ---- */
 DEV float load(const float *p) { return *p; }
 DEV float load(const bf16 *p) { return __uint_as_float((u32)p->bits << 16); }

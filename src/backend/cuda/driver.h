@@ -67,7 +67,10 @@ typedef struct af_cu_launch {
     af_cu_attribute *attribute;
     unsigned attributes;
 } af_cu_launch;
-enum { AF_CU_OVERLAP = 6 }; /* CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION */
+enum {
+    AF_CU_TOGETHER = 2, /* CU_LAUNCH_ATTRIBUTE_COOPERATIVE */
+    AF_CU_OVERLAP = 6,  /* CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION */
+};
 
 /* libcuda.so.1; every function returns a CUresult. */
 struct af_driver {

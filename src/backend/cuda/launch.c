@@ -251,31 +251,35 @@ af_mat af_mat_cols(const af_tensor *t, int64_t col, int64_t cols)
     return (af_mat){(uint8_t *)t->data + (uint64_t)col * size, af_rows(t), cols, t->ld, t->dtype};
 }
 
-/* Overlaps with the launch before it, which must be the stream's newest work. */
-static int launch_early(af_cuda *cu, const af_launch *l)
+static int launch_with(af_cuda *cu, const af_launch *l, int id)
 {
-    af_cu_attribute overlap = {.id = AF_CU_OVERLAP, .value.on = 1};
+    af_cu_attribute attribute = {.id = id, .value.on = 1};
     const af_cu_launch config = {.grid = {l->grid[0], l->grid[1], l->grid[2]},
                                  .block = {l->block, 1, 1},
                                  .shared = l->smem,
                                  .stream = cu->stream,
-                                 .attribute = &overlap,
+                                 .attribute = &attribute,
                                  .attributes = 1};
     return cu->drv->launch_with(&config, l->kernel->func, (void **)l->arg, NULL);
 }
 
-af_status af_cuda_issue_launch(af_cuda *cu, const af_launch *l, af_error *err)
+/* One that begins early overlaps with the launch before it, the stream's newest work. */
+static int launch(af_cuda *cu, const af_launch *l)
 {
     const bool early = cu->after_launch && l->kernel->module->early && !l->whole &&
-                       cu->arch >= 90 && cu->drv->launch_with &&
-                       !(cu->test && cu->test->no_overlap);
+                       cu->arch >= 90 && !(cu->test && cu->test->no_overlap);
+    if (cu->drv->launch_with && (early || l->together))
+        return launch_with(cu, l, l->together ? AF_CU_TOGETHER : AF_CU_OVERLAP);
+    const unsigned x = l->together ? 1 : l->grid[0]; /* by an older driver */
+    return cu->drv->launch(l->kernel->func, x, l->grid[1], l->grid[2], l->block, 1, 1, l->smem,
+                           cu->stream, (void **)l->arg, NULL);
+}
+
+af_status af_cuda_issue_launch(af_cuda *cu, const af_launch *l, af_error *err)
+{
+    const int result = launch(cu, l);
     cu->after_launch = true;
-    return af_cu_check(cu->drv,
-                       early ? launch_early(cu, l)
-                             : cu->drv->launch(l->kernel->func, l->grid[0], l->grid[1], l->grid[2],
-                                               l->block, 1, 1, l->smem, cu->stream, (void **)l->arg,
-                                               NULL),
-                       "cuLaunchKernel", l->kernel->name, err);
+    return af_cu_check(cu->drv, result, "cuLaunchKernel", l->kernel->name, err);
 }
 
 static af_status bad_launch(const af_launch *l, af_error *err, const char *what, int64_t have,

@@ -39,12 +39,13 @@ static void galore_orthonormal_case(int k, bool dependent)
     const size_t rows = 150;
     floats z(numbers(rows * k, 1)), out(rows * k);
     doubles t(k * k), m(k * k), e(k * k), length(k);
+    buf<u32> count(1);
     for (size_t r = 0; dependent && r < rows; r++)
         z.v[r * k + k - 1] = 2 * z.v[r * k];
     const int tiles = (k + 15) / 16;
     launch({(unsigned)(tiles * tiles), 1}, 256, galore_gram, t.p(), z.p(), (long long)rows, k);
     same("galore_gram", t, gram_of(z.values(), rows, k), 1e-6);
-    launch({1, 1}, 64, galore_orthonormal, m.p(), e.p(), t.p(), length.p(), k);
+    launch({1, 1}, 64, galore_orthonormal, m.p(), e.p(), t.p(), length.p(), count.p(), k);
     launch({3, 1}, 32, galore_times, out.p(), z.p(), m.p(), (long long)rows, k, k);
     below("galore_orthonormal", skew_of(out.values(), rows, k, k - dependent), 2e-6);
 }
@@ -56,8 +57,10 @@ static void galore_ritz_case(int k, int rank)
     const size_t rows = 40;
     floats a(numbers(rows * k, 1)), left(rows * rank);
     const vec whole = gram_of(a.values(), rows, k);
-    doubles t(whole), w(k * k), small(k * rank), large(k * rank), turns(2 * k);
-    launch({1, 1}, 64, galore_ritz, small.p(), large.p(), t.p(), w.p(), turns.p(), k, rank);
+    doubles t(whole), other(k * k), w(k * k), small(k * rank), large(k * rank), turns(2 * (k + 1));
+    buf<u32> count(1);
+    launch({1, 1}, 64, galore_ritz, small.p(), large.p(), t.p(), other.p(), w.p(), turns.p(),
+           count.p(), k, rank);
     launch({2, 1}, 32, galore_times, left.p(), a.p(), large.p(), (long long)rows, k, rank);
     double before = INFINITY, worst = 0;
     for (int i = 0; i < rank; i++) { /* A^T A v = s^2 v, in falling order */

@@ -181,6 +181,7 @@ DEV void __syncthreads()
 DEV void previous_done() {}
 DEV void next_may_begin() {}
 DEV float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
+DEV void meet_all(u32 *, u32 *) { __syncthreads(); } /* blocks run one after another: of one */
 DEV void meet(int, int) { __syncthreads(); } /* opens when nobody can move: later than it might */
 DEV void __syncwarp() { device::turn(); }    /* all lanes take one turn in a round */
 template <class T> DEV T __shfl_xor_sync(u32, T v, unsigned d)

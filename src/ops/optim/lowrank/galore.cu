@@ -4,13 +4,15 @@
  * Sums are over fixed parts in a fixed order. */
 #include "dev.cuh"
 
-#define STATS_CLIP   1
-#define STATS_FINITE 2
-#define HYPER_STEP   3
-#define TILE         16
-#define ROUNDED      1e-14
-#define APART        1e-16
-#define SWEEPS_MAX   20
+#define STATS_CLIP    1
+#define STATS_FINITE  2
+#define HYPER_STEP    3
+#define TILE          16
+#define ROUNDED       1e-14
+#define APART         1e-16
+#define SWEEPS_MAX    20
+#define SMALL_THREADS 256
+#define PANEL         4
 
 #define EACH(i, n)                                                                                 \
     for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < (n);                              \
@@ -38,40 +40,87 @@ extern "C" __global__ void galore_gram(double *t, const float *z, long long rows
         t[(i64)(a + y) * k + b + x] = sum;
 }
 
-/* One block: t = l l^T, e becomes the inverse of l, m that of l^T (af_galore_orthonormal).  length:
- * [k].  A warp per row. */
-extern "C" __global__ void __launch_bounds__(1024)
-    galore_orthonormal(double *m, double *e, double *t, double *length, int k)
+/* PANEL rows of l^T from row j on: 1 / their first values (or 0), and their values there. */
+struct panel {
+    double scale[PANEL], f[PANEL][PANEL];
+};
+
+/* Values of column c of the rows j to j + PANEL of x, as the panel's rows before each leave them.
+ */
+DEV void reduce_column(double r[PANEL], const double *x, const panel &p, int j, int c, int k)
 {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    for (int i = warp; i < k; i += warps)
+#pragma unroll
+    for (int b = 0; b < PANEL; b++) {
+        double v = j + b < k ? x[(i64)(j + b) * k + c] : 0.0;
+#pragma unroll
+        for (int a = 0; a < b; a++)
+            v -= p.f[a][b] * r[a];
+        r[b] = v * p.scale[b];
+    }
+}
+
+DEV void make_panel(panel *p, const double *t, const double *length, int j, int k)
+{
+#pragma unroll
+    for (int b = 0; b < PANEL; b++) {
+        const bool in = j + b < k;
+#pragma unroll
+        for (int a = 0; a <= b; a++) {
+            double v = in ? t[(i64)(j + a) * k + j + b] : 0.0;
+#pragma unroll
+            for (int before = 0; before < a; before++)
+                v -= p->f[before][a] * p->f[before][b];
+            p->f[a][b] = v * (a < b ? p->scale[a] : 1.0);
+        }
+        const double d = p->f[b][b];
+        p->scale[b] = in && d > ROUNDED * length[j + b] && d > 0.0 ? 1.0 / sqrt(d) : 0.0;
+    }
+}
+
+/* t = l l^T (of t the upper half is used up), m becomes the inverse of l^T (af_galore_orthonormal).
+ * e: [k][k]; length: [k]; count: 0.  Blocks come together once for PANEL rows, which are not
+ * changed while they are read; a warp per row below them. */
+extern "C" __global__ void __launch_bounds__(SMALL_THREADS)
+    galore_orthonormal(double *m, double *e, double *t, double *length, u32 *count, int k)
+{
+    const int lane = threadIdx.x % 32, warps = blockDim.x / 32 * gridDim.x;
+    const int first = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    u32 rounds = 0;
+    for (int i = first; i < k; i += warps) {
         for (int c = lane; c < k; c += 32)
             e[(i64)i * k + c] = i == c ? 1.0 : 0.0;
-    OWN(i, k) { length[i] = t[(i64)i * (k + 1)]; }
-    __syncthreads();
-    for (int j = 0; j < k; j++) {
-        double *row = t + (i64)j * k, *own = e + (i64)j * k;
-        const double d = row[j], scale = d > ROUNDED * length[j] && d > 0.0 ? 1.0 / sqrt(d) : 0.0;
-        OWN(i, k)
-        {
-            if (i > j)
-                row[i] *= scale;
-            else
-                own[i] *= scale;
-        }
-        __syncthreads();
-        for (int i = j + 1 + warp; i < k; i += warps) {
-            const double f = row[i];
-            for (int c = lane; c <= j; c += 32)
-                e[(i64)i * k + c] -= f * own[c];
-            for (int c = i + lane; c < k; c += 32)
-                t[(i64)i * k + c] -= f * row[c];
-        }
-        __syncthreads();
+        if (lane == 0)
+            length[i] = t[(i64)i * (k + 1)];
     }
-    for (int i = warp; i < k; i += warps)
-        for (int c = lane; c < k; c += 32)
-            m[(i64)i * k + c] = e[(i64)c * k + i];
+    meet_all(count, &rounds);
+    for (int j = 0; j < k; j += PANEL) {
+        const int next = j + PANEL, skipped = first >= next ? 0 : (next - 1 - first) / warps + 1;
+        panel p;
+        double r[PANEL], f[PANEL];
+        make_panel(&p, t, length, j, k);
+        EACH(c, k)
+        {
+            reduce_column(r, e, p, j, (int)c, k);
+            for (int b = 0; b < PANEL && j + b < k; b++)
+                m[c * k + j + b] = c <= j + b ? r[b] : 0.0;
+        }
+        for (int i = first + skipped * warps; i < k; i += warps) {
+            reduce_column(f, t, p, j, i, k);
+            for (int c = lane; c < k; c += 32) {
+                const bool inverse = c < next;
+                if (!inverse && c < i)
+                    continue;
+                double *const x = inverse ? e : t;
+                double v = x[(i64)i * k + c];
+                reduce_column(r, x, p, j, c, k);
+#pragma unroll
+                for (int b = 0; b < PANEL; b++)
+                    v -= f[b] * r[b];
+                x[(i64)i * k + c] = v;
+            }
+        }
+        meet_all(count, &rounds);
+    }
 }
 
 /* out [rows][cols] = z [rows][k] x [k][cols] */
@@ -101,55 +150,63 @@ DEV two pair_of(int p, int r, int even)
     return a < b ? two{a, b} : two{b, a};
 }
 
-/* One round of Jacobi: t turns on both sides, w on the left.  A warp per pair of rows. */
-DEV void turn_pairs(double *t, double *w, const double *turns, int r, int k)
+/* One round of Jacobi: `to` is t turned on both sides, w turns on the left.  A warp per pair of
+ * rows and 32 pairs of columns. */
+DEV void turn_pairs(double *__restrict__ to, const double *__restrict__ t, double *__restrict__ w,
+                    const double *__restrict__ turns, int r, int k)
 {
-    const int even = k + k % 2, pairs = even / 2;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    for (int p = warp; p < pairs; p += warps) {
+    const int even = k + k % 2, pairs = even / 2, parts = (pairs + 31) / 32;
+    const int lane = threadIdx.x % 32, warps = blockDim.x / 32 * gridDim.x;
+    for (int task = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; task < pairs * parts;
+         task += warps) {
+        const int p = task / parts, q = task % parts * 32 + lane;
         const two i = pair_of(p, r, even);
         const double c = turns[2 * p], s = turns[2 * p + 1];
         const bool ib = i.b < k;
-        double *x = t + (i64)i.a * k, *y = t + (i64)i.b * k;
-        for (int q = lane; q < pairs; q += 32) { /* columns of pair q */
+        const i64 x = (i64)i.a * k, y = (i64)i.b * k;
+        if (q < pairs) { /* columns of pair q */
             const two j = pair_of(q, r, even);
             const double d = turns[2 * q], u = turns[2 * q + 1];
             const bool jb = j.b < k, gone = p == q && (s > 0.0 || s < 0.0);
-            const double xa = x[j.a], xb = jb ? x[j.b] : 0.0, ya = ib ? y[j.a] : 0.0,
-                         yb = ib && jb ? y[j.b] : 0.0;
+            const double xa = t[x + j.a], xb = jb ? t[x + j.b] : 0.0, ya = ib ? t[y + j.a] : 0.0,
+                         yb = ib && jb ? t[y + j.b] : 0.0;
             const double ra = c * xa - s * ya, rb = c * xb - s * yb, sa = s * xa + c * ya,
                          sb = s * xb + c * yb;
-            x[j.a] = d * ra - u * rb;
+            to[x + j.a] = d * ra - u * rb;
             if (jb)
-                x[j.b] = gone ? 0.0 : u * ra + d * rb;
+                to[x + j.b] = gone ? 0.0 : u * ra + d * rb;
             if (ib)
-                y[j.a] = gone ? 0.0 : d * sa - u * sb;
+                to[y + j.a] = gone ? 0.0 : d * sa - u * sb;
             if (ib && jb)
-                y[j.b] = u * sa + d * sb;
+                to[y + j.b] = u * sa + d * sb;
         }
-        if (s > 0.0 || s < 0.0) {
-            double *f = w + (i64)i.a * k, *g = w + (i64)i.b * k;
-            for (int col = lane; col < k; col += 32) {
-                const double fa = f[col], ga = g[col];
-                f[col] = c * fa - s * ga;
-                g[col] = s * fa + c * ga;
+        if (s > 0.0 || s < 0.0)
+            for (int col = task % parts * 64 + lane; col < task % parts * 64 + 64 && col < k;
+                 col += 32) {
+                const double fa = w[x + col], ga = w[y + col];
+                w[x + col] = c * fa - s * ga;
+                w[y + col] = s * fa + c * ga;
             }
-        }
     }
 }
 
-/* One block: Jacobi, then vectors in the order of their values (af_galore_ritz).  turns: [2 k]. */
-extern "C" __global__ void __launch_bounds__(1024)
-    galore_ritz(double *small, double *large, double *t, double *w, double *turns, int k, int rank)
+/* Jacobi, then vectors in the order of their values (af_galore_ritz).  t: used up, as is other
+ * [k][k]; turns: [2 k] for each block; count: 0.  All blocks find the same turns. */
+extern "C" __global__ void __launch_bounds__(SMALL_THREADS)
+    galore_ritz(double *small, double *large, double *t, double *other, double *w, double *turns,
+                u32 *count, int k, int rank)
 {
     __shared__ int turned, in_round[2];
     const int even = k + k % 2, pairs = even / 2;
     double trace = 0;
+    u32 rounds = 0;
+    turns += (i64)blockIdx.x * 2 * even;
     for (int i = 0; i < k; i++)
         trace += t[(i64)i * (k + 1)];
-    OWN(i, k * k) { w[i] = i % (k + 1) == 0 ? 1.0 : 0.0; }
+    EACH(i, k * k) { w[i] = i % (k + 1) == 0 ? 1.0 : 0.0; }
     if (threadIdx.x == 0)
         in_round[0] = in_round[1] = 0;
+    meet_all(count, &rounds);
     bool again = true;
     for (int sweep = 0; again && sweep < SWEEPS_MAX; sweep++) {
         __syncthreads();
@@ -176,8 +233,13 @@ extern "C" __global__ void __launch_bounds__(1024)
                 turns[2 * p + 1] = s;
             }
             __syncthreads();
-            if (in_round[r % 2])
-                turn_pairs(t, w, turns, r, k);
+            if (in_round[r % 2]) {
+                turn_pairs(other, t, w, turns, r, k);
+                double *const last = t;
+                t = other;
+                other = last;
+                meet_all(count, &rounds);
+            }
         }
         __syncthreads();
         again = turned != 0;
@@ -192,19 +254,19 @@ extern "C" __global__ void __launch_bounds__(1024)
         const double value = t[(i64)i * (k + 1)];
         int place = 0;
         for (int j = 0; j < k; j++) {
-            const double other = t[(i64)j * (k + 1)];
-            place += other > value || (j < i && !(other < value));
+            const double another = t[(i64)j * (k + 1)];
+            place += another > value || (j < i && !(another < value));
         }
         turns[i] = (double)place;
-        turns[k + i] = value > ROUNDED * most ? 1.0 / sqrt(value) : 0.0;
+        turns[even + i] = value > ROUNDED * most ? 1.0 / sqrt(value) : 0.0;
     }
     __syncthreads();
-    OWN(e, k * k)
+    EACH(at, k * k)
     {
-        const int i = e % k, c = e / k, place = (int)turns[i];
+        const int i = (int)at % k, c = (int)at / k, place = (int)turns[i];
         if (place < rank) {
             small[(i64)c * rank + place] = w[(i64)i * k + c];
-            large[(i64)c * rank + place] = w[(i64)i * k + c] * turns[k + i];
+            large[(i64)c * rank + place] = w[(i64)i * k + c] * turns[even + i];
         }
     }
 }

@@ -5,7 +5,7 @@
 #include "ops/linear/linear_cuda.h"
 #include "ops/optim/lowrank/galore.h"
 
-enum { THREADS = 256, SMALL_THREADS = 1024, TILE = 16 };
+enum { THREADS = 256, WARPS = THREADS / 32, TILE = 16 };
 
 typedef struct galore_launch {
     af_cuda *cu;
@@ -17,7 +17,8 @@ typedef struct galore_launch {
     af_mat low, half;                  /* [low][rank]; full: [R][rank] */
     float *y, *z, *q, *draw;           /* [m][k]; q: [n][k] */
     double *t, *w, *e, *small, *large; /* [k][k] */
-    double *turns;                     /* [2 k] */
+    double *turns;                     /* [2 k] for each block of the small problems */
+    uint32_t *count;                   /* of blocks that have come together */
 } galore_launch;
 
 static void *take(uint8_t *work, uint64_t *at, int64_t count, uint64_t size)
@@ -55,7 +56,8 @@ static galore_launch open(af_cuda *cu, const af_node *n, void *work, uint64_t *b
     a.e = take(work, &at, square, 8);
     a.small = take(work, &at, square, 8);
     a.large = take(work, &at, square, 8);
-    a.turns = take(work, &at, 2 * s->k, 8);
+    a.turns = take(work, &at, 2 * (s->k + s->k % 2) * cu->sms, 8);
+    a.count = take(work, &at, 1, sizeof *a.count);
     *bytes = at;
     return a;
 }
@@ -63,8 +65,7 @@ static galore_launch open(af_cuda *cu, const af_node *n, void *work, uint64_t *b
 static uint64_t galore_work(const af_cuda *cu, const af_node *n)
 {
     uint64_t bytes;
-    (void)cu;
-    open(NULL, n, NULL, &bytes);
+    open((af_cuda *)(uintptr_t)cu, n, NULL, &bytes);
     return bytes;
 }
 
@@ -72,6 +73,17 @@ static af_launch *launch(const galore_launch *a, const char *name, int64_t grid,
 {
     return af_cuda_launch(a->cu, a->n, af_cuda_kernel(a->cu, "galore.cu", name, ""), grid, 1, 1,
                           block, 0);
+}
+
+/* Of one problem, whose blocks wait for one another: a warp per task, all blocks at once. */
+static af_launch *launch_small(const galore_launch *a, const char *name, int64_t tasks)
+{
+    const int64_t blocks = (tasks + WARPS - 1) / WARPS;
+    af_cuda_zero(a->cu, a->n, a->count, sizeof *a->count);
+    af_launch *l = launch(a, name, AF_MIN(blocks, (int64_t)a->cu->sms), THREADS);
+    if (l)
+        l->together = true;
+    return l;
 }
 
 static int64_t grid_of(const galore_launch *a, int64_t count)
@@ -126,11 +138,12 @@ static void orthonormalise(const galore_launch *a, float *out, const float *z, i
                            int64_t k)
 {
     add_gram(a, z, rows, k);
-    af_launch *l = launch(a, "galore_orthonormal", 1, SMALL_THREADS);
+    af_launch *l = launch_small(a, "galore_orthonormal", k);
     af_arg_ptr(l, a->w);
     af_arg_ptr(l, a->e);
     af_arg_ptr(l, a->t);
     af_arg_ptr(l, a->turns);
+    af_arg_ptr(l, a->count);
     af_arg_i32(l, k);
     add_times(a, out, z, a->w, rows, k, k);
 }
@@ -181,12 +194,15 @@ static void launch_renewal(const galore_launch *a)
     }
     times_a(a, a->y, a->q, false);
     add_gram(a, a->y, s->m, k);
-    af_launch *l = launch(a, "galore_ritz", 1, SMALL_THREADS);
+    const int64_t pairs = (k + 1) / 2;
+    af_launch *l = launch_small(a, "galore_ritz", pairs * ((pairs + 31) / 32));
     af_arg_ptr(l, a->small);
     af_arg_ptr(l, a->large);
     af_arg_ptr(l, a->t);
+    af_arg_ptr(l, a->e);
     af_arg_ptr(l, a->w);
     af_arg_ptr(l, a->turns);
+    af_arg_ptr(l, a->count);
     af_arg_i32(l, k);
     af_arg_i32(l, s->rank);
     if (s->tall ? s->right : s->left) {
