@@ -3,8 +3,7 @@
  *   mul_rows(x, type, M, rounded, P, w, bytes, out, ldo): out [M] rows of ldo, 2 P stored rows from
  *   w on
  *
- * and include this at their end; BLOCK_ROWS names the function. A row's sum is the same whatever
- * row it is paired with. */
+ * and include this at their end. A row's sum is the same whatever row it is paired with. */
 AF_INLINE void mul_all(const af_block_x *x, af_dtype type, int64_t M, bool rounded,
                        const uint8_t *w, int64_t rows, float *out, int64_t ldo)
 {
@@ -33,11 +32,8 @@ AF_INLINE void mul_all(const af_block_x *x, af_dtype type, int64_t M, bool round
             mul_all(x, T, x->M, false, w, rows, out, ldo);                                         \
         return
 
-#ifndef BLOCK_ROWS
-#define BLOCK_ROWS void AF_ISA_NAME(af_block_rows)
-#endif
-BLOCK_ROWS(const af_block_x *x, af_dtype type, const uint8_t *w, int64_t rows, float *out,
-           int64_t ldo)
+void AF_ISA_NAME(af_block_rows)(const af_block_x *x, af_dtype type, const uint8_t *w, int64_t rows,
+                                float *out, int64_t ldo)
 {
     switch (type) {
         CASE(AF_DTYPE_Q8_0);

@@ -62,4 +62,43 @@ AF_INLINE void widen_row(const af_block_x *x, af_dtype type, int64_t M, const ui
         out[m * ldo] = af_lanes(total[m]) + rest[m];
 }
 
+/* The type and the single row are constants of the loops. */
+AF_INLINE void widen_all(const af_block_x *x, af_dtype type, const uint8_t *w, int64_t rows,
+                         float *out, int64_t ldo)
+{
+    const int64_t bytes = x->K / (AF_BLOCK * af_groups(type)) * (int64_t)af_dtype_get(type)->bytes;
+    if (x->M == 1)
+        for (int64_t n = 0; n < rows; n++)
+            widen_row(x, type, 1, w + n * bytes, out + n, ldo);
+    else
+        for (int64_t n = 0; n < rows; n++)
+            widen_row(x, type, x->M, w + n * bytes, out + n, ldo);
+}
+
+/* out [M] rows of ldo: dot products with the stored rows w, w + a row, ... */
+static inline void widen_rows(const af_block_x *x, af_dtype type, const uint8_t *w, int64_t rows,
+                              float *out, int64_t ldo)
+{
+#define WIDEN(T)                                                                                   \
+    case T:                                                                                        \
+        widen_all(x, T, w, rows, out, ldo);                                                        \
+        return
+    switch (type) {
+        WIDEN(AF_DTYPE_Q8_0);
+        WIDEN(AF_DTYPE_Q4_0);
+        WIDEN(AF_DTYPE_Q4_1);
+        WIDEN(AF_DTYPE_Q5_0);
+        WIDEN(AF_DTYPE_Q5_1);
+        WIDEN(AF_DTYPE_Q3_K);
+        WIDEN(AF_DTYPE_Q4_K);
+        WIDEN(AF_DTYPE_Q5_K);
+        WIDEN(AF_DTYPE_Q6_K);
+        WIDEN(AF_DTYPE_IQ4_NL);
+        WIDEN(AF_DTYPE_IQ4_XS);
+    default:
+        assert(!"a type af_block_serves refused");
+    }
+#undef WIDEN
+}
+
 #endif

@@ -227,20 +227,6 @@ static void interleaved_rows(const af_block_x *x, af_dtype type, unpack_fn *unpa
         memcpy(out + m * ldo, &total[m], (size_t)rows * sizeof *out);
 }
 
-#if !HAS_VNNI
-enum { PAIRS = 2 }; /* of stored rows */
-
-AF_INLINE void mul_rows(const af_block_x *x, af_dtype type, int64_t M, bool rounded, int P,
-                        const uint8_t *w, int64_t bytes, float *out, int64_t ldo)
-{
-    (void)rounded;
-    for (int r = 0; r < 2 * P; r++)
-        widen_row(x, type, M, w + r * bytes, out + r, ldo);
-}
-#define BLOCK_ROWS static void widen_rows
-#include "cpu/gemm/gemm_blocks_rows.h"
-#endif
-
 void AF_ISA_NAME(af_block_rows)(const af_block_x *x, af_dtype type, const uint8_t *w, int64_t rows,
                                 float *out, int64_t ldo)
 {
