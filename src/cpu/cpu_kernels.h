@@ -73,6 +73,7 @@ typedef struct af_adam_row {
 typedef struct af_fast {
     const char *name;
     bool (*usable)(void);
+    const struct af_fast *same; /* the table that has everything but GEMMs of blocks, or NULL */
     /* f32 x f32 GEMMs have the same bits with all numbers of threads up to planes_threads, and with
      * all above it; every other GEMM with any number. */
     const af_gemm_machine *machine;

@@ -15,8 +15,6 @@ static const struct {
     {"avx512", &af_gemm_machine_avx512},
     {"amx", &af_gemm_machine_amx},
     {"neon", &af_gemm_machine_neon},
-    {"avx2vnni", &af_gemm_machine_avx2vnni},
-    {"avx512vnni", &af_gemm_machine_avx512vnni},
     {"neondot", &af_gemm_machine_neondot},
     {"neonbf16", &af_gemm_machine_neonbf16},
     {"avx512bf16", &af_gemm_machine_avx512bf16},

@@ -6,14 +6,12 @@
 
 #include <string.h>
 
-/* The i-th table of this machine with code of its own outside of block formats, or NULL. Those with
- * dot products of bytes ("+vnni") are compiled from the same text with the same instructions; one
- * of them counts where it is the machine's best. */
+/* The i-th table of this machine with code of its own outside of block formats, or NULL. */
 static inline const af_fast *own_table(int i)
 {
     const af_fast *f;
     for (int t = 0; (f = af_fast_at(t)); t++)
-        if ((t == 0 || !strstr(f->name, "+vnni")) && i-- == 0)
+        if (!f->same && i-- == 0)
             return f;
     return NULL;
 }

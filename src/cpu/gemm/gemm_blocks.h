@@ -34,13 +34,29 @@ AF_INLINE bool af_block_serves(af_dtype type, int64_t K)
     return false;
 }
 
-uint64_t AF_ISA_NAME(af_block_work)(int64_t values); /* bytes for so many activations */
+typedef uint64_t af_block_work_fn(int64_t values); /* bytes for so many activations */
 /* x [M][K] f32; work: af_block_work(M K) bytes. */
-void AF_ISA_NAME(af_block_prepare)(af_block_x *out, const float *x, int64_t M, int64_t K,
-                                   bool rounded, void *work);
+typedef void af_block_prepare_fn(af_block_x *out, const float *x, int64_t M, int64_t K,
+                                 bool rounded, void *work);
 /* out [M] rows of ldo: dot products with the stored rows w, w + a row, ... */
-void AF_ISA_NAME(af_block_rows)(const af_block_x *x, af_dtype type, const uint8_t *w, int64_t rows,
-                                float *out, int64_t ldo);
+typedef void af_block_rows_fn(const af_block_x *x, af_dtype type, const uint8_t *w, int64_t rows,
+                              float *out, int64_t ldo);
+typedef struct af_block_kernels {
+    af_block_work_fn *work;
+    af_block_prepare_fn *prepare;
+    af_block_rows_fn *rows;
+} af_block_kernels;
+/* Those of an instruction set. */
+#define AF_BLOCK_DECLARE(isa)                                                                      \
+    af_block_work_fn AF_ISA_JOIN(af_block_work, isa);                                              \
+    af_block_prepare_fn AF_ISA_JOIN(af_block_prepare, isa);                                        \
+    af_block_rows_fn AF_ISA_JOIN(af_block_rows, isa)
+#define AF_BLOCK_KERNELS(isa)                                                                      \
+    {                                                                                              \
+        AF_ISA_JOIN(af_block_work, isa), AF_ISA_JOIN(af_block_prepare, isa),                       \
+            AF_ISA_JOIN(af_block_rows, isa)                                                        \
+    }
+AF_BLOCK_DECLARE(AF_ISA);
 
 /* ---- the bits ---- */
 

@@ -177,14 +177,21 @@ void AF_ISA_NAME(af_gemm_store)(const af_gemm *g, const float *s, int64_t lds, i
                                 int64_t rows, int64_t n, int64_t cols, bool first);
 
 /* ---- what the table of an instruction set holds ---- */
-uint64_t AF_ISA_NAME(af_gemm_work)(int threads);
-void AF_ISA_NAME(af_gemm_run)(const af_gemm *g, af_pool *pool, void *work);
+#define AF_GEMM_DECLARE(isa)                                                                       \
+    uint64_t AF_ISA_JOIN(af_gemm_work, isa)(int threads);                                          \
+    void AF_ISA_JOIN(af_gemm_run, isa)(const af_gemm *g, af_pool *pool, void *work)
+AF_GEMM_DECLARE(AF_ISA);
+#ifdef AF_ISA_ALSO
+AF_GEMM_DECLARE(AF_ISA_ALSO);
+#endif
 uint64_t AF_ISA_NAME(af_packed_bytes)(af_dtype rows, int64_t N, int64_t K);
 af_packed AF_ISA_NAME(af_pack_frozen)(const af_operand *b, af_dtype rows, int64_t N, int64_t K,
                                       void *to, af_pool *pool, void *work);
 bool AF_ISA_NAME(af_skinny_serves)(const af_gemm *g);
-uint64_t AF_ISA_NAME(af_skinny_work)(int threads);
-void AF_ISA_NAME(af_skinny_run)(const af_gemm *g, af_pool *pool, void *work);
+struct af_block_kernels;
+uint64_t AF_ISA_NAME(af_skinny_work)(const struct af_block_kernels *blocks, int threads);
+void AF_ISA_NAME(af_skinny_run)(const struct af_block_kernels *blocks, const af_gemm *g,
+                                af_pool *pool, void *work);
 void AF_ISA_NAME(af_weigh)(float *y, const float *p, const af_operand *b, int64_t n, int64_t E);
 void AF_ISA_NAME(af_gemm_small_run)(const af_gemm_small *g);
 extern const af_lowrank_kernels AF_ISA_NAME(af_lowrank_vector), AF_ISA_NAME(af_lowrank);

@@ -10,7 +10,7 @@
  * f32 C of several steps: the sum of theirs), a chain of multiply-adds that is the same in every
  * form of a tile: results depend neither on the number of rows nor on that of threads (one
  * exception: gemm_plan.c, kind_of). */
-#include "cpu/gemm/gemm_job.h"
+#include "cpu/gemm/gemm_blocks.h"
 
 static const af_gemm_machine *const machine = &AF_ISA_NAME(af_gemm_machine);
 
@@ -25,11 +25,6 @@ enum {
     PLANE_LINES = 192, /* the same of B in planes, of which 32 k's are packed at once */
     VALUES = 12288,    /* packed at once of such lines */
 };
-
-uint64_t AF_ISA_NAME(af_gemm_work)(int threads)
-{
-    return AF_MAX(af_gemm_work_bytes(machine, threads), AF_ISA_NAME(af_skinny_work)(threads));
-}
 
 /* ---- steps along K ---- */
 
@@ -391,12 +386,14 @@ static void store_nothing(const af_gemm *g)
     (g, zeros, 0, 0, g->M, n, AF_MIN((int64_t)AF_PACK_LINES, g->N - n), true);
 }
 
+static void run(const af_block_kernels *blocks, const af_gemm *g, af_pool *pool, void *work);
+
 /* Few rows: term by term. */
-static void run_skinny(const af_gemm *g, af_pool *pool, void *work)
+static void run_skinny(const af_block_kernels *blocks, const af_gemm *g, af_pool *pool, void *work)
 {
     af_gemm one = *g;
     one.terms = 0;
-    AF_ISA_NAME(af_skinny_run)(&one, pool, work);
+    AF_ISA_NAME(af_skinny_run)(blocks, &one, pool, work);
     for (int i = 0; i < g->terms; i++) {
         const af_gemm_term *t = &g->term[i];
         one.K = t->K;
@@ -405,21 +402,44 @@ static void run_skinny(const af_gemm *g, af_pool *pool, void *work)
         one.exact = t->exact;
         one.add = true;
         one.bias = NULL;
-        AF_ISA_NAME(af_gemm_run)(&one, pool, work);
+        run(blocks, &one, pool, work);
     }
 }
 
-void AF_ISA_NAME(af_gemm_run)(const af_gemm *g, af_pool *pool, void *work)
+static void run(const af_block_kernels *blocks, const af_gemm *g, af_pool *pool, void *work)
 {
     if (g->M <= 0 || g->N <= 0)
         return;
     if (g->K <= 0) /* then there are no terms either */
         store_nothing(g);
     else if (AF_ISA_NAME(af_skinny_serves)(g))
-        run_skinny(g, pool, work);
+        run_skinny(blocks, g, pool, work);
     else
         run_packed(g, pool, work);
 }
+
+static uint64_t work_bytes(const af_block_kernels *blocks, int threads)
+{
+    return AF_MAX(af_gemm_work_bytes(machine, threads),
+                  AF_ISA_NAME(af_skinny_work)(blocks, threads));
+}
+
+/* What the table of an instruction set holds; only its blocks are its own. */
+#define GEMM(isa)                                                                                  \
+    static const af_block_kernels AF_ISA_JOIN(blocks, isa) = AF_BLOCK_KERNELS(isa);                \
+    uint64_t AF_ISA_JOIN(af_gemm_work, isa)(int threads)                                           \
+    {                                                                                              \
+        return work_bytes(&AF_ISA_JOIN(blocks, isa), threads);                                     \
+    }                                                                                              \
+    void AF_ISA_JOIN(af_gemm_run, isa)(const af_gemm *g, af_pool *pool, void *work)                \
+    {                                                                                              \
+        run(&AF_ISA_JOIN(blocks, isa), g, pool, work);                                             \
+    }
+GEMM(AF_ISA)
+#ifdef AF_ISA_ALSO
+AF_BLOCK_DECLARE(AF_ISA_ALSO);
+GEMM(AF_ISA_ALSO)
+#endif
 
 /* ---- a frozen B, packed once: a panel holds all k's, so that steps of any length read it ---- */
 

@@ -25,9 +25,7 @@ enum { KIB = 1 << 10 };
 const af_gemm_machine af_gemm_machine_portable = {IN_PLACE, .tile = {F32(8, 12)}};
 const af_gemm_machine af_gemm_machine_sse2 = {IN_PLACE, .tile = {F32(4, 8)}};
 const af_gemm_machine af_gemm_machine_avx2 = {IN_PLACE, .tile = {F32(4, 24)}};
-const af_gemm_machine af_gemm_machine_avx2vnni = {IN_PLACE, .tile = {F32(4, 24)}};
 const af_gemm_machine af_gemm_machine_avx512 = {IN_PLACE, .tile = {F32(8, 48)}};
-const af_gemm_machine af_gemm_machine_avx512vnni = {IN_PLACE, .tile = {F32(8, 48)}};
 const af_gemm_machine af_gemm_machine_avx512bf16 = {
     IN_PLACE, .tile = {F32(8, 48), {8, 48, 8, 1088, AF_GEMM_GROUP, 2}}};
 const af_gemm_machine af_gemm_machine_neon = {PACKED, .tile = {F32(8, 12)}};

@@ -41,9 +41,8 @@ typedef struct af_gemm_machine {
 } af_gemm_machine;
 
 extern const af_gemm_machine af_gemm_machine_portable, af_gemm_machine_sse2, af_gemm_machine_avx2,
-    af_gemm_machine_avx2vnni, af_gemm_machine_avx512, af_gemm_machine_avx512vnni,
-    af_gemm_machine_avx512bf16, af_gemm_machine_amx, af_gemm_machine_neon, af_gemm_machine_neondot,
-    af_gemm_machine_neonbf16;
+    af_gemm_machine_avx512, af_gemm_machine_avx512bf16, af_gemm_machine_amx, af_gemm_machine_neon,
+    af_gemm_machine_neondot, af_gemm_machine_neonbf16;
 
 typedef struct af_gemm_plan {
     af_gemm_kind kind;

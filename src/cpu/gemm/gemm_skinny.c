@@ -24,6 +24,7 @@ typedef enum reader { READ_F32, READ_BF16, READ_F16, READ_BLOCKS, READ_DECODED }
 
 typedef struct skinny_job {
     const af_gemm *g;
+    const af_block_kernels *blocks;
     reader reader;
     const float *a; /* [M][K] as f32; with bf16, even and odd elements of each 2 VL apart */
     af_block_x block;
@@ -31,10 +32,10 @@ typedef struct skinny_job {
     int64_t unit; /* shares begin at its multiples: what is computed together does not change */
 } skinny_job;
 
-uint64_t AF_ISA_NAME(af_skinny_work)(int threads)
+uint64_t AF_ISA_NAME(af_skinny_work)(const af_block_kernels *blocks, int threads)
 {
     return (AF_SKINNY_ROWS * K_MAX + (uint64_t)threads * PIECE) * sizeof(float) +
-           AF_ISA_NAME(af_block_work)((int64_t)AF_SKINNY_ROWS * K_MAX);
+           blocks->work((int64_t)AF_SKINNY_ROWS * K_MAX);
 }
 
 bool AF_ISA_NAME(af_skinny_serves)(const af_gemm *g)
@@ -212,8 +213,7 @@ static void blocks(const skinny_job *t, int64_t n, int64_t cols, float *s)
     const af_operand *b = &t->g->b;
     const af_dtype_info *info = af_dtype_get(b->dtype);
     const int64_t row = b->ld / info->elems * info->bytes;
-    AF_ISA_NAME(af_block_rows)
-    (&t->block, b->dtype, (const uint8_t *)b->data + n * row, cols, s, CHUNK);
+    t->blocks->rows(&t->block, b->dtype, (const uint8_t *)b->data + n * row, cols, s, CHUNK);
 }
 
 static void columns(void *arg, int64_t from, int64_t to, int share)
@@ -248,11 +248,12 @@ static reader reader_of(const af_gemm *g)
 }
 
 /* At most GROUPS * AF_SKINNY_ROWS rows, whose values fit into AF_SKINNY_ROWS of K_MAX. */
-static void run_rows(const af_gemm *g, af_pool *pool, void *work)
+static void run_rows(const af_block_kernels *blocks, const af_gemm *g, af_pool *pool, void *work)
 {
     float *a = work, *buf = a + AF_SKINNY_ROWS * K_MAX;
     void *block_work = buf + (int64_t)af_pool_threads(pool) * PIECE;
-    skinny_job t = {.g = g, .reader = reader_of(g), .a = a, .buf = buf, .unit = LANES};
+    skinny_job t = {
+        .g = g, .blocks = blocks, .reader = reader_of(g), .a = a, .buf = buf, .unit = LANES};
     for (int64_t m = 0; m < g->M; m++) {
         const float *x = AF_ISA_NAME(af_stored_row)(&g->a, m, 0, g->K, a + m * g->K);
         if (x != a + m * g->K)
@@ -261,13 +262,14 @@ static void run_rows(const af_gemm *g, af_pool *pool, void *work)
             deinterleave(a + m * g->K, g->K);
     }
     if (t.reader == READ_BLOCKS) {
-        AF_ISA_NAME(af_block_prepare)(&t.block, a, g->M, g->K, g->rounded, block_work);
+        blocks->prepare(&t.block, a, g->M, g->K, g->rounded, block_work);
         t.unit = VL; /* a multiple of LANES */
     }
     af_pool_run(pool, (g->N + t.unit - 1) / t.unit, columns, &t);
 }
 
-void AF_ISA_NAME(af_skinny_run)(const af_gemm *g, af_pool *pool, void *work)
+void AF_ISA_NAME(af_skinny_run)(const af_block_kernels *blocks, const af_gemm *g, af_pool *pool,
+                                void *work)
 {
     const int64_t step = AF_SKINNY_ROWS * AF_MIN((int64_t)GROUPS, K_MAX / g->K);
     const int64_t size_c = (int64_t)af_dtype_get(g->c_dtype)->bytes;
@@ -277,7 +279,7 @@ void AF_ISA_NAME(af_skinny_run)(const af_gemm *g, af_pool *pool, void *work)
         part.a.data =
             (const uint8_t *)g->a.data + m * g->a.ld * (int64_t)af_dtype_get(g->a.dtype)->bytes;
         part.c = (uint8_t *)g->c + m * g->ldc * size_c;
-        run_rows(&part, pool, work);
+        run_rows(blocks, &part, pool, work);
     }
 }
 

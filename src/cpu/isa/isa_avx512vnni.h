@@ -1,12 +1,8 @@
-/* isa_avx512vnni.h - AVX-512 with dot products of bytes. */
+/* isa_avx512vnni.h - AVX-512 with dot products of bytes, for the loops over blocks. */
 #ifndef AF_ISA_TARGET_H
 #define AF_ISA_TARGET_H
 
 #include "cpu/isa/isa_512.h"
-#define AF_ISA_SMALL AF_ISA_NAME(af_gemm_small_run)
 #include "cpu/isa/isa_generic.h"
-
-#define AF_ISA_LABEL "avx512+vnni"
-static inline bool af_isa_usable(void) { return af_has_avx512() && af_has_avx512_vnni(); }
 
 #endif

@@ -477,44 +477,51 @@ static void adam(float *restrict w, float *restrict g, float *restrict m, float 
         adam_row(w, g, m, v, *row, n, false);
 }
 
-extern const af_fast AF_ISA_NAME(af_fast_table);
-const af_fast AF_ISA_NAME(af_fast_table) = {
-    .name = AF_ISA_LABEL,
-    .usable = af_isa_usable,
-    .machine = &AF_ISA_NAME(af_gemm_machine),
-    .gemm_work = AF_ISA_NAME(af_gemm_work),
-    .gemm = AF_ISA_NAME(af_gemm_run),
-    .rounds = AF_ISA_ROUNDS,
-    .packed_bytes = AF_ISA_NAME(af_packed_bytes),
-    .pack_frozen = AF_ISA_NAME(af_pack_frozen),
-    .to_f32 = to_f32,
-    .to_bf16 = AF_ISA_NAME(af_bf16_down),
-    .dot = dot,
-    .sum_squares = sum_squares,
-    .add = add,
-    .mul = mul,
-    .axpy = axpy,
-    .scale = scale,
-    .norm = norm,
-    .norm_bwd = norm_bwd,
-    .norm_dot = norm_dot,
-    .norm_dw = norm_dw,
-    .glu = glu,
-    .glu_bwd = glu_bwd,
-    .softplus = softplus,
-    .xielu = xielu,
-    .xielu_bwd = xielu_bwd,
-    .rotate = rotate,
-    .weigh = AF_ISA_NAME(af_weigh),
-    .max = max_of,
-    .exp_sum = exp_sum,
-    .scale_half = scale_half,
-    .softcap = softcap,
-    .softmax_bwd = softmax_bwd,
-    .adam = adam,
-    .gemm_small = AF_ISA_SMALL,
-    .attention = AF_ISA_ATTENTION,
-    .lowrank = &AF_ISA_NAME(af_lowrank_vector),
-    .lowrank_bf16 = AF_ISA_LOWRANK_BF16,
-    .sums_at_once = AF_ISA_SUMS_AT_ONCE,
-};
+/* Of the instruction set `isa`, whose GEMMs of blocks alone are its own. */
+#define TABLE(isa, label, test, base)                                                              \
+    extern const af_fast AF_ISA_JOIN(af_fast_table, isa);                                          \
+    const af_fast AF_ISA_JOIN(af_fast_table, isa) = {                                              \
+        .name = label,                                                                             \
+        .usable = test,                                                                            \
+        .same = base,                                                                              \
+        .machine = &AF_ISA_NAME(af_gemm_machine),                                                  \
+        .gemm_work = AF_ISA_JOIN(af_gemm_work, isa),                                               \
+        .gemm = AF_ISA_JOIN(af_gemm_run, isa),                                                     \
+        .rounds = AF_ISA_ROUNDS,                                                                   \
+        .packed_bytes = AF_ISA_NAME(af_packed_bytes),                                              \
+        .pack_frozen = AF_ISA_NAME(af_pack_frozen),                                                \
+        .to_f32 = to_f32,                                                                          \
+        .to_bf16 = AF_ISA_NAME(af_bf16_down),                                                      \
+        .dot = dot,                                                                                \
+        .sum_squares = sum_squares,                                                                \
+        .add = add,                                                                                \
+        .mul = mul,                                                                                \
+        .axpy = axpy,                                                                              \
+        .scale = scale,                                                                            \
+        .norm = norm,                                                                              \
+        .norm_bwd = norm_bwd,                                                                      \
+        .norm_dot = norm_dot,                                                                      \
+        .norm_dw = norm_dw,                                                                        \
+        .glu = glu,                                                                                \
+        .glu_bwd = glu_bwd,                                                                        \
+        .softplus = softplus,                                                                      \
+        .xielu = xielu,                                                                            \
+        .xielu_bwd = xielu_bwd,                                                                    \
+        .rotate = rotate,                                                                          \
+        .weigh = AF_ISA_NAME(af_weigh),                                                            \
+        .max = max_of,                                                                             \
+        .exp_sum = exp_sum,                                                                        \
+        .scale_half = scale_half,                                                                  \
+        .softcap = softcap,                                                                        \
+        .softmax_bwd = softmax_bwd,                                                                \
+        .adam = adam,                                                                              \
+        .gemm_small = AF_ISA_SMALL,                                                                \
+        .attention = AF_ISA_ATTENTION,                                                             \
+        .lowrank = &AF_ISA_NAME(af_lowrank_vector),                                                \
+        .lowrank_bf16 = AF_ISA_LOWRANK_BF16,                                                       \
+        .sums_at_once = AF_ISA_SUMS_AT_ONCE,                                                       \
+    }
+TABLE(AF_ISA, AF_ISA_LABEL, af_isa_usable, NULL);
+#ifdef AF_ISA_ALSO
+TABLE(AF_ISA_ALSO, AF_ISA_ALSO_LABEL, af_isa_also_usable, &AF_ISA_NAME(af_fast_table));
+#endif
