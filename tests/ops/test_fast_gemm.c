@@ -174,7 +174,7 @@ static void run_gemm_case(const bench *with, const gemm_case *p, bool skinny)
         const int64_t rows = round < 2 * pools ? M : round == 2 * pools ? (M + 1) / 2 : 1;
         af_packed packed = {0};
         af_pool *pool = with->pool[round % pools];
-        if (threads == 1) /* NaN; later rounds start from what earlier ones left */
+        if (round == 0) /* NaN; later rounds start from what earlier ones left */
             memset(with->work, 0xff, f->gemm_work(3));
         memcpy(got, p->c.data, bytes);
         if (!v->add)

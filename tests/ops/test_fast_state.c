@@ -21,6 +21,8 @@ static af_tensor *bounds(fastcheck *c)
 static void check(const char *name, fastcheck_build *build, int variants)
 {
     for (int v = 0; v < 2 * variants; v++) {
+        if (test_sanitized && v % 4 != 1 && v % 4 != 2)
+            continue; /* each variant in one type; the release build has both */
         fastcheck c = {.type = v & 1 ? AF_DTYPE_BF16 : AF_DTYPE_F32,
                        .shape = shape,
                        .variant = v / 2,

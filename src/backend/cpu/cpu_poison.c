@@ -3,6 +3,7 @@
 #include "backend/cpu/cpu.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -37,7 +38,45 @@ static void swap_spare(af_cpu *cpu, bool larger)
     pthread_mutex_unlock(&spare.lock);
 }
 
-/* A workspace of this size: a node that writes or reads past what it requested crashes. */
+enum { PATTERN = 1 << 20 }; /* bytes of the file */
+
+/* A file of 0xff. */
+static int pattern_file(void)
+{
+    static _Atomic int kept = -1;
+    int file = kept, none = -1;
+    if (file >= 0)
+        return file;
+    file = memfd_create("poison", MFD_CLOEXEC);
+    void *bytes = file >= 0 && ftruncate(file, PATTERN) == 0
+                      ? mmap(NULL, PATTERN, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0)
+                      : MAP_FAILED;
+    assert(bytes != MAP_FAILED);
+    memset(bytes, 0xff, PATTERN);
+    munmap(bytes, PATTERN);
+    if (atomic_compare_exchange_strong(&kept, &none, file))
+        return file;
+    close(file); /* another thread was first */
+    return none;
+}
+
+/* `all` bytes that are private copies of the file, the last page without rights. */
+static void *map_pattern(uint64_t all, uint64_t page)
+{
+    uint8_t *to = mmap(NULL, all, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert(to != MAP_FAILED);
+    for (uint64_t at = 0; at < all - page; at += PATTERN) {
+        void *part = mmap(to + at, AF_MIN((uint64_t)PATTERN, all - page - at),
+                          PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, pattern_file(), 0);
+        assert(part != MAP_FAILED);
+        (void)part;
+    }
+    return to;
+}
+
+/* A workspace of this size full of NaN: a node that writes or reads past what it requested crashes.
+ * Nodes use a small part of what they request: the pages that the last one wrote are dropped, and
+ * have the file's bytes again, which is faster than to fill them all. */
 static void *guarded_work(af_cpu *cpu, uint64_t bytes)
 {
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), size = AF_ALIGN_UP(bytes, (uint64_t)64),
@@ -46,15 +85,13 @@ static void *guarded_work(af_cpu *cpu, uint64_t bytes)
         swap_spare(cpu, true);
     if (all > cpu->guarded_bytes) {
         af_cpu_poison_free(cpu);
-        cpu->guarded = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        assert(cpu->guarded != MAP_FAILED);
+        cpu->guarded = map_pattern(all, page);
         cpu->guarded_bytes = all;
-        if (mprotect(cpu->guarded + all - page, page, PROT_NONE) != 0)
-            assert(!"a page without rights");
     }
+    if (madvise(cpu->guarded, cpu->guarded_bytes - page, MADV_DONTNEED) != 0)
+        assert(!"pages that are dropped");
     uint8_t *work = cpu->guarded + cpu->guarded_bytes - page - size;
     memset(work - FRONT, FRONT_BYTE, FRONT);
-    memset(work, 0xff, size);
     return work;
 }
 
