@@ -21,8 +21,8 @@ check: deps
 check-asan: deps
 	@tools/run-tests sanitized
 
-# Every variant of every CUDA kernel for all six architectures (make test: every pair of defines, for one of three), all optimized
-# machine code of a package with it
+# Every variant of every CUDA kernel for all six architectures (make test: every define and what ordinary runs ask for, for one
+# of three), all optimized machine code of a package with it
 check-kernels: deps
 	@cmake --preset release -DAF_CUBINS=common >/dev/null
 	@cmake --build build --target test_cuda_kernels

@@ -1,9 +1,8 @@
 /* test_cuda_kernels.c - the variants of every kernel compile (where NVRTC can be loaded; no GPU is
  * needed), and the cache of machine code survives damage. Of each file as many variants are taken
- * as have every pair of its defines: no condition of a kernel has more than two. Machine code is
- * made of as many of them as have every define; the assembler takes two thirds of the time. With
- * AF_ALL_ARCHS in the environment (make check-kernels) every variant compiles to machine code for
- * every shipped architecture. */
+ * as have every define, to machine code, and those that ordinary runs ask for, to the assembler's
+ * text: the assembler takes two thirds of the time. With AF_ALL_ARCHS in the environment (make
+ * check-kernels) every variant compiles to machine code for every shipped architecture. */
 #define _GNU_SOURCE
 #include "test.h"
 
@@ -99,17 +98,16 @@ static bool has_word(const char *defines, const char *word)
     return false;
 }
 
-/* How many of its defines, or pairs of them, none of `n` jobs has. */
-static int new_pairs(const char *defines, bool pairs, const compile_job *job, int n)
+/* How many of its defines none of `n` jobs has. */
+static int new_defines(const char *defines, const compile_job *job, int n)
 {
     int fresh = 0;
-    for (const char *a = defines; *a; a = next_word(a))
-        for (const char *b = a; *b && (pairs || b == a); b = next_word(b)) {
-            int i = 0;
-            while (i < n && !(has_word(job[i].defines, a) && has_word(job[i].defines, b)))
-                i++;
-            fresh += i == n;
-        }
+    for (const char *w = defines; *w; w = next_word(w)) {
+        int i = 0;
+        while (i < n && !has_word(job[i].defines, w))
+            i++;
+        fresh += i == n;
+    }
     return fresh;
 }
 
@@ -135,31 +133,39 @@ static const char *arch_for(const char *file, const char *defines, const compile
     return best;
 }
 
-/* Adds variants of a file to `n` jobs, those with most that is new first, until every define or
- * every pair of them is there. */
-static int add_new(const af_kernel_text *f, bool pairs, compile_job *job, int n)
+static int add_job(const af_kernel_text *f, const char *defines, bool text, compile_job *job, int n)
 {
+    const char *arch = arch_for(f->name, defines, job, n);
+    job[n] = (compile_job){.file = f->name, .defines = defines, .arch = arch, .text = text};
+    return n + 1;
+}
+
+/* Variants of a file, those with most that is new first, until every define is there; then those of
+ * ordinary runs. */
+static int add_some(const af_kernel_text *f, compile_job *job)
+{
+    int n = 0;
     for (int most = 1; most > 0;) {
         const char *best = f->variants[0];
         most = 0;
         for (const char *const *v = f->variants; *v; v++) {
-            const int fresh = new_pairs(*v, pairs, job, n);
+            const int fresh = new_defines(*v, job, n);
             if (fresh > most) {
                 most = fresh;
                 best = *v;
             }
         }
-        if (best && (most > 0 || n == 0)) { /* a file without defines has one variant */
-            const char *arch = arch_for(f->name, best, job, n);
-            job[n++] = (compile_job){.file = f->name, .defines = best, .arch = arch, .text = pairs};
-        }
+        if (best && (most > 0 || n == 0)) /* a file without defines has one variant */
+            n = add_job(f, best, false, job, n);
+    }
+    for (const char *const *v = f->common; *v; v++) {
+        int i = 0;
+        while (i < n && strcmp(job[i].defines, *v) != 0)
+            i++;
+        if (i == n)
+            n = add_job(f, *v, true, job, n);
     }
     return n;
-}
-
-static int add_pairs(const af_kernel_text *f, compile_job *job)
-{
-    return add_new(f, true, job, add_new(f, false, job, 0));
 }
 
 static int add_all(const af_kernel_text *f, compile_job *job)
@@ -188,7 +194,7 @@ static void test_every_kernel_compiles(void **state)
     kernels.nvrtc.quick = kernels.nvrtc.major >= 13; /* a third of the time; the same checks */
     for (int i = 0; i < af_kernel_source_count; i++) {
         assert_true(n + FILE_JOBS_MAX <= JOBS_MAX);
-        const int more = (all ? add_all : add_pairs)(&af_kernel_sources[i], jobs + n);
+        const int more = (all ? add_all : add_some)(&af_kernel_sources[i], jobs + n);
         assert_true(more <= FILE_JOBS_MAX);
         n += more;
     }
