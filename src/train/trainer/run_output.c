@@ -65,12 +65,15 @@ static int64_t saves_left(const af_run_config *run, const af_run_progress *p)
     return every > 0 ? (p->steps - 1) / every - p->step / every + last : last;
 }
 
-af_status af_run_output_check_room(const af_run_output *o, const af_step_graph *g, af_error *err)
+af_status af_run_output_check_room(const af_run_output *o, const af_step_graph *g, bool best,
+                                   af_error *err)
 {
-    return g->run->save_strategy == AF_WHEN_NO
-               ? af_disk_check(o->dir, "the result", af_trained_bytes(g), err)
-               : af_disk_check(o->dir, "a checkpoint with the result",
-                               af_checkpoint_bytes(g) + af_trained_bytes(g), err);
+    const bool none = g->run->save_strategy == AF_WHEN_NO;
+    const uint64_t checkpoints = (none ? 0 : 1) + (best ? 1 : 0);
+    static const char *const what[] = {"the result", "a checkpoint with the result",
+                                       "two checkpoints with the result"};
+    return af_disk_check(o->dir, what[checkpoints],
+                         checkpoints * af_checkpoint_bytes(g) + af_trained_bytes(g), err);
 }
 
 void af_run_output_warn_room(const af_run_output *o, const af_step_graph *g,

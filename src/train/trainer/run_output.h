@@ -25,10 +25,11 @@ AF_CHECKED af_status af_run_output_create(af_run_output *o, const af_run_config 
                                           af_run_progress *progress, double flops,
                                           const af_train_hooks *hooks, const char *checkpoint,
                                           bool own, af_error *err);
-/* Refuses a disk without room for a checkpoint and the result; and warns of one without room for
+/* Refuses a disk without room for a checkpoint and the result (`best`: and for the best checkpoint
+ * of the folder that the run comes from); and warns of one without room for
  * all checkpoints that the run keeps. */
 AF_CHECKED af_status af_run_output_check_room(const af_run_output *o, const af_step_graph *g,
-                                              af_error *err);
+                                              bool best, af_error *err);
 void af_run_output_warn_room(const af_run_output *o, const af_step_graph *g,
                              const af_run_progress *p, const af_train_hooks *hooks);
 /* Removes a folder that was created for a run that does not start. */

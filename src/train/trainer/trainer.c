@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/temps.h"
 #include "graph/graph_access.h"
+#include "train/checkpoint/best_checkpoint.h"
 #include "train/checkpoint/run_files.h"
 #include "train/report/run_card.h"
 #include "train/report/samples.h"
@@ -110,25 +111,15 @@ void af_trainer_close(af_trainer *t)
     *t = (af_trainer){.differs = t->differs};
 }
 
-/* A run that resumes in another folder leaves its best checkpoint in the old one. */
-static void forget_best(af_trainer *t)
-{
-    if (t->run->load_best && t->progress.best_step > 0)
-        af_run_log(t->hooks,
-                   "note: the best evaluation, of step %" PRId64 ", stays in the old folder",
-                   t->progress.best_step);
-    if (t->run->load_best) {
-        t->progress.best_eval = NAN;
-        t->progress.best_step = 0;
-    }
-}
-
-static af_status begin_output(af_trainer *t, const char *checkpoint, bool own, af_error *err)
+static af_status begin_output(af_trainer *t, const char *checkpoint, const char *best, bool own,
+                              af_error *err)
 {
     af_status st = AF_OK;
     const af_samples samples = samples_of(t);
     AF_TRY(af_run_output_create(&t->output, t->run, &t->progress, t->step.plan.flops, t->hooks,
                                 checkpoint, own, err));
+    if (best)
+        AF_TRY(af_best_checkpoint_copy(best, t->output.dir, t->progress.best_step, err));
     AF_TRY(af_samples_open(&samples, err));
     af_trainer_log_start(t);
     af_run_output_warn_room(&t->output, &t->step, &t->progress, t->hooks);
@@ -142,59 +133,15 @@ done:
     return st;
 }
 
-/* The value of metric_for_best_model; `metrics`: of an evaluation, next to loss and accuracy. */
-static af_status best_metric(const af_trainer *t, double loss, double accuracy,
-                             const af_pref_metrics *metrics, double *value, af_error *err)
-{
-    const char *name = af_run_progress_metric(t->run);
-    const bool tokens = !af_run_compares(t->run) && !af_run_scores(t->run);
-    const char *const own[] = {"loss", "accuracy", "mean_token_accuracy"}; /* the last is TRL's */
-    const double values[] = {loss, accuracy, tokens ? accuracy : NAN};
-    const af_metric_list more = af_pref_metrics_list(metrics);
-    char known[400] = "", at[300];
-    *value = NAN;
-    for (int i = 0; i < (int)AF_LEN(own) + more.count; i++) {
-        const int k = i - (int)AF_LEN(own);
-        const double v = k < 0 ? values[i] : more.value[k];
-        const char *is = k < 0 ? own[i] : more.name[k];
-        const size_t n = strlen(known);
-        if (!isnan(v) && strcmp(name, is) == 0)
-            *value = v;
-        if (!isnan(v))
-            snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", is);
-    }
-    return isnan(*value) ? af_fail(err, AF_EUSAGE,
-                                   "%s: metric_for_best_model is '%.60s', but evaluations of this "
-                                   "run have %s",
-                                   af_run_key_loc(t->run, "metric_for_best_model", at, sizeof at),
-                                   name, known)
-                         : AF_OK;
-}
-
-/* A metric that no evaluation of the run has is an error before its first step. */
-static af_status check_best_metric(const af_trainer *t, af_error *err)
-{
-    af_pref_metrics all = {0};
-    double any;
-    for (int i = 0; i < AF_PREF_METRICS; i++)
-        all.count[i] = af_pref_metric_of((af_pref_metric)i, af_run_rl(t->run));
-    const bool numbers = af_run_rl(t->run) == AF_RL_LABELS &&
-                         af_problem_of(&t->model.label_opts) == AF_PROBLEM_REGRESSION;
-    all.count[numbers ? AF_METRIC_F1 : AF_METRIC_MSE] = 0;
-    /* rows of KTO are not compared, and numbers are not right or wrong */
-    const double accuracy = t->run->rl == AF_RL_KTO || numbers ? NAN : 0;
-    return t->data.eval_items ? best_metric(t, 0, accuracy, &all, &any, err) : AF_OK;
-}
-
 /* Nothing is created before everything that can be wrong has been checked; a folder created for a
  * run that does not start is removed again. */
 af_status af_trainer_start(af_trainer *t, af_error *err)
 {
     af_status st = AF_OK;
-    char *checkpoint = NULL;
+    char *checkpoint = NULL, *best = NULL;
     bool own = false;
     t->output.dir = t->run->output_dir;
-    AF_TRY(check_best_metric(t, err));
+    AF_TRY(af_trainer_check_best_metric(t, err));
     if (af_trainer_writes(t))
         AF_TRY(af_run_output_open(&t->output, t->run, t->hooks, &checkpoint, &own, err));
     AF_TRY(af_ranks_tell(t->comm, &checkpoint, &own, err));
@@ -212,17 +159,18 @@ af_status af_trainer_start(af_trainer *t, af_error *err)
         af_resume_check_data(&t->progress, &t->data, t->hooks);
         AF_TRY(af_trainer_sync_resume(t, err));
         if (!own)
-            forget_best(t);
+            AF_TRY(af_trainer_find_best(t, &best, checkpoint, err));
     }
     if (af_trainer_writes(t) && !t->run->overwrite_output_dir) /* which makes room first */
-        AF_TRY(af_run_output_check_room(&t->output, &t->step, err));
+        AF_TRY(af_run_output_check_room(&t->output, &t->step, best != NULL, err));
     if (af_trainer_writes(t))
-        AF_TRY(begin_output(t, checkpoint, own, err));
+        AF_TRY(begin_output(t, checkpoint, best, own, err));
     af_log_time("output folder");
 done:
     if (st != AF_OK)
         af_run_output_discard(&t->output);
     free(checkpoint);
+    free(best);
     return st == AF_OK ? af_trainer_run_due(t, err) : st;
 }
 
@@ -373,7 +321,7 @@ static af_status evaluate_due(af_trainer *t, bool *keep, bool *whole, af_error *
                    t->data.eval_items);
     af_status st = af_trainer_evaluate(t, &loss, &accuracy, whole, err);
     if (st == AF_OK && *whole)
-        st = best_metric(t, loss, accuracy, &t->pref.eval_metrics, &value, err);
+        st = af_trainer_best_metric(t, loss, accuracy, &t->pref.eval_metrics, &value, err);
     if (st != AF_OK || !*whole)
         return st;
     af_run_progress *p = &t->progress;

@@ -60,6 +60,16 @@ AF_CHECKED af_status af_trainer_agree_stop(af_trainer *t, af_error *err);
 /* Creates or reopens the output folder, loads the checkpoint to resume from, and runs what is due
  * before the first step. */
 AF_CHECKED af_status af_trainer_start(af_trainer *t, af_error *err);
+/* The value of metric_for_best_model; `metrics`: of an evaluation, next to loss and accuracy. */
+AF_CHECKED af_status af_trainer_best_metric(const af_trainer *t, double loss, double accuracy,
+                                            const af_pref_metrics *metrics, double *value,
+                                            af_error *err);
+/* A metric that no evaluation of the run has is an error before its first step. */
+AF_CHECKED af_status af_trainer_check_best_metric(const af_trainer *t, af_error *err);
+/* Of a run that resumes in another folder: *best, to be copied there (malloc'ed), on the rank that
+ * writes. Where it is lost, the best of the evaluations to come counts, and a warning says so. */
+AF_CHECKED af_status af_trainer_find_best(af_trainer *t, char **best, const char *checkpoint,
+                                          af_error *err);
 /* The hooks `start`, before the first step, and `between`, before each step and after the last. */
 AF_CHECKED af_status af_trainer_tell_start(const af_trainer *t, af_error *err);
 AF_CHECKED af_status af_trainer_between(af_trainer *t, af_error *err);
