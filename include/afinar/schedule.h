@@ -49,6 +49,12 @@ typedef enum af_schedule_decay {
     AF_SCHEDULE_DECAY_SQRT, /* 1 - sqrt(progress) */
 } af_schedule_decay;
 
+typedef enum af_schedule_rise {
+    AF_SCHEDULE_RISE_LINEAR,
+    AF_SCHEDULE_RISE_COSINE,
+    AF_SCHEDULE_RISE_SQRT, /* 1 - sqrt(1 - progress) */
+} af_schedule_rise;
+
 typedef struct af_schedule_opts {
     const char *name;      /* see af_schedule_names */
     double peak;           /* the learning rate */
@@ -72,6 +78,13 @@ typedef struct af_schedule_opts {
      * has, over restart_anneal (0 = 1) steps, and climbs again over restart_warmup (0 = 10) */
     int64_t restart_steps, restart_warmup, restart_anneal;
     double restart_floor;
+    int64_t timescale;     /* inverse_sqrt; 0 = as the warm-up, or 10000 without one */
+    af_schedule_rise rise; /* warmup_stable_decay: shape of the warm-up */
+    int64_t stable_steps;  /* warmup_stable_decay, where has_stable_steps: the decay begins after so
+                            * many steps at the peak, not decay_steps before the end of the run */
+    double first_ratio; /* cosine_warmup_with_min_lr, where has_first_ratio: the warm-up goes from
+                         * peak * this to the peak in its last step, not from peak / warmup */
+    bool has_stable_steps, has_first_ratio;
 } af_schedule_opts;
 
 typedef struct af_schedule {

@@ -259,7 +259,8 @@ static void test_translations(void **state)
         {"lr_scheduler_type: reduce_lr_on_plateau\nval_set_size: 0.1\nlr_scheduler_kwargs: "
          "{factor: "
          "0.5, patience: 3, threshold: 0.01, threshold_mode: rel, cooldown: 2, mode: max}",
-         "lr_gamma: 0.5\nlr_patience: 3\nlr_threshold: 0.01\nlr_cooldown: 2\n"},
+         "lr_gamma: 0.5\nlr_patience: 3\nlr_threshold: 0.01\nlr_threshold_mode: rel\n"
+         "lr_cooldown: 2\n"},
         {"lr_scheduler_type: polynomial\nlr_scheduler_kwargs: {lr_end: 1.0e-6, power: 2}",
          "min_lr: 1e-06\n"},
         {"peft_config: {name: lora, r: 4, target_modules: all}",

@@ -67,6 +67,31 @@ static void test_maps_as_text(void **state)
     check_refusals(bad, AF_LEN(bad));
 }
 
+/* Arguments of transformers' schedules. */
+static void test_arguments_of_schedules(void **state)
+{
+    static const char *const cases[][2] = {
+        {TRL "lr_scheduler_type: reduce_lr_on_plateau\nval_set_size: 0.1\nlr_scheduler_kwargs: "
+             "{threshold_mode: abs}",
+         "lr_threshold_mode: abs\n"},
+        {TRL "lr_scheduler_type: inverse_sqrt\nlr_scheduler_kwargs: {timescale: 30}",
+         "lr_timescale: 30\n"},
+        {TRL "lr_scheduler_type: warmup_stable_decay\nlr_scheduler_kwargs: {num_decay_steps: 4, "
+             "num_stable_steps: 0, warmup_type: cosine}",
+         "lr_stable_steps: 0\nlr_warmup_type: cosine\n"},
+        {TRL "lr_scheduler_type: cosine_warmup_with_min_lr\nlr_scheduler_kwargs: {min_lr: 1.0e-6, "
+             "warmup_lr_rate: 0}",
+         "warmup_lr_rate: 0\n"},
+    };
+    static const char *const bad[][2] = {
+        {TRL "lr_scheduler_type: warmup_stable_decay\nlr_scheduler_kwargs: {warmup_type: sine}",
+         "run.yaml:5"},
+    };
+    (void)state;
+    check_lines(cases, AF_LEN(cases));
+    check_refusals(bad, AF_LEN(bad));
+}
+
 /* Numbers and booleans in quotes, where the key can have nothing else. */
 static void test_values_as_text(void **state)
 {
@@ -215,6 +240,7 @@ int main(void)
     af_log_mute(true);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_maps_as_text),
+        cmocka_unit_test(test_arguments_of_schedules),
         cmocka_unit_test(test_values_as_text),
         cmocka_unit_test(test_keys_of_launchers),
         cmocka_unit_test(test_files_with_few_keys),

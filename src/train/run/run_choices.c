@@ -26,6 +26,12 @@ static const af_key_choice lr_decay_names[] = {{"cosine", AF_SCHEDULE_DECAY_COSI
                                                {"linear", AF_SCHEDULE_DECAY_LINEAR},
                                                {"1-sqrt", AF_SCHEDULE_DECAY_SQRT},
                                                {0}};
+static const af_key_choice lr_rise_names[] = {{"linear", AF_SCHEDULE_RISE_LINEAR},
+                                              {"cosine", AF_SCHEDULE_RISE_COSINE},
+                                              {"1-sqrt", AF_SCHEDULE_RISE_SQRT},
+                                              {0}};
+static const af_key_choice threshold_names[] = {
+    {"rel", AF_THRESHOLD_REL}, {"abs", AF_THRESHOLD_ABS}, {0}};
 static const af_key_choice optimizer_names[] = {{"adamw", AF_OPTIMIZER_ADAMW},
                                                 {"adamw_torch", AF_OPTIMIZER_ADAMW},
                                                 {"adamw_torch_fused", AF_OPTIMIZER_ADAMW},
@@ -159,6 +165,8 @@ CHOICES(dist_backend, af_comm_backend, backend_names);
 CHOICES(order, af_order, order_names);
 CHOICES(decay_on, af_decay_on, decay_names);
 CHOICES(lr_decay, af_schedule_decay, lr_decay_names);
+CHOICES(lr_warmup_type, af_schedule_rise, lr_rise_names);
+CHOICES(lr_threshold_mode, af_threshold_mode, threshold_names);
 CHOICES(bf16, af_tri, tri_names);
 CHOICES(checkpointing, af_tri, tri_names);
 CHOICES(offloading, af_tri, tri_names);

@@ -49,6 +49,7 @@ typedef enum af_tracker {
     AF_TRACKER_WANDB = 2,
     AF_TRACKER_TRACKIO = 4,
 } af_tracker;
+typedef enum af_threshold_mode { AF_THRESHOLD_REL, AF_THRESHOLD_ABS } af_threshold_mode;
 typedef enum af_decay_on { AF_DECAY_MATRICES, AF_DECAY_ALL } af_decay_on;
 
 /* Where a key was set: a line of the file, from 1, or one of these. */
@@ -159,7 +160,10 @@ typedef struct af_run_config {
     const char *lr_scheduler;
     double warmup_steps, warmup_ratio, min_lr_ratio, lr_power, lr_cycles, decay_ratio;
     double min_lr, constant_lr_ratio, embedding_lr, embedding_lr_scale;
-    int64_t lr_decay_steps, lr_step_size;
+    int64_t lr_decay_steps, lr_step_size, lr_timescale, lr_stable_steps;
+    double warmup_lr_rate;
+    af_schedule_rise lr_warmup_type;
+    af_threshold_mode lr_threshold_mode;
     int64_t jagged_steps, jagged_warmup, jagged_anneal; /* restarts of the learning rate */
     double lr_gamma, warmup_init_lr, lr_threshold;
     bool bias_correction;

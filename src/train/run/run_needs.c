@@ -142,6 +142,9 @@ static const need_row needs[] = {
                        "warmup_stable_decay"},
     [AF_NEED_WSD] = {"unless 'lr_scheduler: warmup_stable_decay'",
                      .schedulers = "warmup_stable_decay"},
+    [AF_NEED_INVERSE_SQRT] = {"unless 'lr_scheduler: inverse_sqrt'", .schedulers = "inverse_sqrt"},
+    [AF_NEED_COSINE_AHEAD] = {"unless 'lr_scheduler: cosine_warmup_with_min_lr'",
+                              .schedulers = "cosine_warmup_with_min_lr"},
     [AF_NEED_DECAY_STEPS] =
         {"unless 'lr_scheduler' is warmup_stable_decay, cosine_decay or linear_schedule",
          .schedulers = "warmup_stable_decay cosine_decay linear_schedule"},

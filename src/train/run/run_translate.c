@@ -60,8 +60,6 @@ static const struct {
     {"quantization_bit", "4", "load_in_4bit", "true"},
     {"quantization_bit", "8", "load_in_8bit", "true"},
     {"pissa_init", "false", NULL, NULL},
-    {"warmup_type", "linear", NULL, NULL},
-    {"threshold_mode", "rel", NULL, NULL}, /* of reduce_lr_on_plateau */
     {"mode", "min", "greater_is_better", "false"},
     {"mode", "max", "greater_is_better", "true"},
     {"lora_bias", "none", NULL, NULL},

@@ -72,6 +72,8 @@ static void fill_defaults(af_schedule *s)
         o->restart_anneal = 1;
     if (o->restart_floor == 0)
         o->restart_floor = 0.001;
+    if (o->timescale == 0)
+        o->timescale = o->warmup ? o->warmup : 10000;
     if (o->step_size == 0)
         o->step_size = AF_MAX((int64_t)ceil(rest / 3), 1);
 }
@@ -95,6 +97,25 @@ static af_status check_restarts(const af_schedule_opts *o, af_schedule_kind kind
                        "schedule %s: it has no jagged restarts (jagged_restart_steps), whose "
                        "schedule must be a function of the step alone",
                        o->name);
+    return AF_OK;
+}
+
+/* The options that one kind alone has. */
+static af_status check_own(const af_schedule_opts *o, af_error *err)
+{
+    if ((unsigned)o->rise > AF_SCHEDULE_RISE_SQRT)
+        return af_fail(err, AF_EUSAGE, "schedule %s: rise %d is not one of 0 to %d", o->name,
+                       (int)o->rise, AF_SCHEDULE_RISE_SQRT);
+    if (o->timescale < 0 || o->stable_steps < 0 || o->timescale > STEPS_MAX ||
+        o->stable_steps > STEPS_MAX)
+        return af_fail(err, AF_EUSAGE,
+                       "schedule %s: time scale %" PRId64 ", %" PRId64
+                       " stable steps: none may be below 0 or above %" PRId64,
+                       o->name, o->timescale, o->stable_steps, STEPS_MAX);
+    if (!(o->first_ratio >= 0 && o->first_ratio <= 1))
+        return af_fail(err, AF_EUSAGE,
+                       "schedule %s: the first rate of the warm-up is %g of the peak, not 0 to 1",
+                       o->name, o->first_ratio);
     return AF_OK;
 }
 
@@ -140,7 +161,9 @@ af_status af_schedule_init(af_schedule *out, const af_schedule_opts *o, af_error
     if (!(o->start_ratio >= 0 && o->start_ratio <= 1))
         return af_fail(err, AF_EUSAGE, "schedule %s: warm-up begins at %g of the peak, not 0 to 1",
                        o->name, o->start_ratio);
-    const af_status st = check_restarts(o, kinds[k].kind, err);
+    af_status st = check_own(o, err);
+    if (st == AF_OK)
+        st = check_restarts(o, kinds[k].kind, err);
     if (st != AF_OK)
         return st;
     s.kind = kinds[k].kind;
@@ -183,6 +206,8 @@ static double cosine_then_constant(const af_schedule_opts *o, int64_t step)
  */
 static double cosine_ahead(const af_schedule_opts *o, int64_t step)
 {
+    if (step < o->warmup && o->has_first_ratio)
+        return with_floor((double)step / (double)AF_MAX(o->warmup - 1, 1), o->first_ratio);
     if (step < o->warmup)
         return (double)(step + 1) / (double)o->warmup;
     return with_floor(waves(o, progress(o, step + 1)), o->min_ratio);
@@ -230,7 +255,7 @@ static double polynomial(const af_schedule_opts *o, int64_t step)
 
 static double inverse_sqrt(const af_schedule_opts *o, int64_t step)
 {
-    const double scale = o->warmup ? (double)o->warmup : 10000;
+    const double scale = (double)o->timescale;
     return 1 / sqrt(((double)step + scale - (double)o->warmup) / scale);
 }
 
@@ -246,11 +271,19 @@ static double one_cycle(const af_schedule_opts *o, int64_t step)
     return with_floor(half_cosine((s - top) / (last - top)), end);
 }
 
+static double rise(const af_schedule_opts *o, double p)
+{
+    return o->rise == AF_SCHEDULE_RISE_COSINE ? half_cosine(1 - p)
+           : o->rise == AF_SCHEDULE_RISE_SQRT ? 1 - sqrt(1 - p)
+                                              : p;
+}
+
 static double stable_decay(const af_schedule_opts *o, int64_t step)
 {
-    const int64_t from = o->steps - o->decay_steps;
+    const int64_t from =
+        o->has_stable_steps ? o->warmup + o->stable_steps : o->steps - o->decay_steps;
     if (step < o->warmup)
-        return with_floor((double)step / (double)o->warmup, o->min_ratio);
+        return with_floor(rise(o, (double)step / (double)o->warmup), o->min_ratio);
     if (step < from)
         return 1;
     const double p = (double)(step - from) / (double)AF_MAX(o->decay_steps, 1);

@@ -53,6 +53,12 @@ af_status af_run_progress_init(af_run_progress *p, const af_run_config *run, int
         .decay = run->lr_decay,
         .gamma = run->lr_gamma,
         .step_size = run->lr_step_size,
+        .timescale = run->lr_timescale,
+        .rise = run->lr_warmup_type,
+        .stable_steps = AF_MAX(run->lr_stable_steps, 0),
+        .has_stable_steps = run->lr_stable_steps >= 0,
+        .first_ratio = fmax(run->warmup_lr_rate, 0),
+        .has_first_ratio = run->warmup_lr_rate >= 0,
         .restart_steps = run->jagged_steps,
         .restart_warmup = run->jagged_warmup,
         .restart_anneal = run->jagged_anneal,
@@ -91,8 +97,10 @@ static void judge_plateau(af_plateau *b, const af_run_config *run, double value)
 {
     const double gain = 1e-8; /* a rate that would be lower by less stays */
     const bool more = larger_is_better(run);
-    const double none = more ? -INFINITY : INFINITY, share = run->lr_threshold;
-    const double edge = isnan(b->best) ? none : b->best * (more ? 1 + share : 1 - share);
+    const double none = more ? -INFINITY : INFINITY;
+    const double part = more ? run->lr_threshold : -run->lr_threshold;
+    const bool abs = run->lr_threshold_mode == AF_THRESHOLD_ABS;
+    const double edge = isnan(b->best) ? none : abs ? b->best + part : b->best * (1 + part);
     const bool better = more ? value > edge : value < edge;
     b->best = better ? value : b->best;
     b->bad = better || b->cooldown > 0 ? 0 : b->bad + 1;
