@@ -65,6 +65,16 @@ static void test_keys(void **state)
         {"tuner_type: lora\ndataset: [a.jsonl#500, 'hf::b/c:d', e.jsonl]",
          "datasets: [{\"path\": \"a.jsonl\", \"num_samples\": 500}, {\"path\": \"b/c\", \"name\": "
          "\"d\"}, {\"path\": \"e.jsonl\"}]\n"},
+        {"tuner_type: lora\ndataset: ['swift/self-cognition#500']\nmodel_name: [A, B]\n"
+         "model_author: C",
+         "datasets: [{\"path\": \"modelscope/self-cognition\", \"type\": \"self_cognition\", "
+         "\"model_name\": [A, B], \"model_author\": C, \"num_samples\": 500}]\n"},
+        {"tuner_type: lora\ndataset: 'hf::modelscope/self-cognition:qwen3'\nmodel_name: A",
+         "\"type\": \"self_cognition:qwen3\", \"model_name\": A}]\n"},
+        {"tuner_type: lora\ndataset: x/self_cognition.jsonl\nmodel_name: A",
+         "[{\"path\": \"x/self_cognition.jsonl\", \"type\": \"self_cognition\", \"model_name\":"},
+        {"tuner_type: lora\ndataset: x/self_cognition.jsonl",
+         "datasets: [{\"path\": \"x/self_cognition.jsonl\"}]\n"},
         {LORA "val_dataset: [v.jsonl]", "test_datasets: [{\"path\": \"v.jsonl\"}]\n"},
         {LORA "val_dataset: v.jsonl\nsave_steps: 7", "eval_steps: 7\n"},
         {LORA "val_dataset: v.jsonl\neval_steps: 9", "eval_steps: 9\n"},

@@ -27,6 +27,10 @@ AF_CHECKED af_status af_data_entry_unknown(const af_data_entry *p, const char *n
 AF_CHECKED af_status af_data_entry_skip(const af_data_entry *p, const af_yaml *n);
 AF_CHECKED af_status af_data_entry_speaker(const af_data_entry *p, const char *key,
                                            const af_yaml *n);
+/* self_cognition.c: the type of that name, false: not one of its forms; a name in two languages. */
+bool af_self_cognition_set(af_data_source *s, const char *type);
+AF_CHECKED af_status af_self_cognition_who(const af_data_entry *p, const char *key,
+                                           const char **who, const af_yaml *n);
 /* A map of keys. */
 AF_CHECKED af_status af_data_entry_read(const af_data_entry *p, const af_yaml *n);
 #endif

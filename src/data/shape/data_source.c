@@ -19,6 +19,7 @@ typedef enum key_kind {
     SHARE,
     STYLE, /* a template by FastChat's name for it */
     JINJA, /* the text of a template, or its file */
+    WHO,   /* one text, or two: in Chinese and in English */
     SKIP,  /* records at the front */
     NAMED, /* a name of one role */
     IDLE,  /* asks for nothing that changes what is read */
@@ -96,6 +97,8 @@ static const source_key keys[] = {
     {"field_human", NAMED, 0, TURNS},
     {"field_model", NAMED, 0, TURNS},
     {"skip", SKIP, 0, 0},
+    {"model_name", WHO, AT(model_name), ONLY(ALPACA)},
+    {"model_author", WHO, AT(model_author), ONLY(ALPACA)},
 };
 _Static_assert(AF_LEN(keys) <= 64, "set_keys has one bit per key");
 
@@ -127,6 +130,7 @@ static const struct {
     {"llama3", AF_SHAPE_AUTO},
     {"zephyr", AF_SHAPE_AUTO},
     {"segments", AF_SHAPE_SEGMENTS},
+    {"self_cognition", AF_SHAPE_ALPACA},
     {"tokenized", AF_SHAPE_TOKENS},
 };
 
@@ -290,6 +294,8 @@ static bool set_shape(const parse *p, const char *type)
         p->s->shape_given = types[i].shape != AF_SHAPE_AUTO;
         if (type[len] == '.' && (p->s->shape == AF_SHAPE_AUTO || p->s->shape == AF_SHAPE_MESSAGES))
             p->s->shape_given = !(p->s->pairs = true); /* of its preference types */
+        if (strcmp(types[i].name, "self_cognition") == 0)
+            return af_self_cognition_set(p->s, type);
         p->s->cut = strcasecmp(types[i].name, "completion") == 0 ||
                     strcasecmp(types[i].name, "pretrain") == 0;
         return true;
@@ -504,6 +510,8 @@ static af_status set_key(const parse *p, const source_key *k, const af_yaml *n)
         if (n->kind != AF_YAML_SCALAR)
             return wants(p, k->name, n, "one value");
         return k->kind == STYLE ? af_data_entry_style(p, n) : af_data_entry_jinja(p, n);
+    case WHO:
+        return af_self_cognition_who(p, k->name, at, n);
     case SKIP:
         return af_data_entry_skip(p, n);
     case NAMED:
@@ -564,6 +572,11 @@ af_status af_data_entry_read(const parse *p, const af_yaml *n)
             if (st != AF_OK)
                 return st;
         }
+    if (!p->s->cognition && (p->s->model_name[0] || p->s->model_author[0]))
+        return af_fail(p->err, AF_EUSAGE,
+                       "%s: %s of a dataset has no effect without 'type: self_cognition'",
+                       af_data_source_loc(at, p->o->run_path, n->line),
+                       p->s->model_name[0] ? "model_name" : "model_author");
     if ((!p->s->path || !*p->s->path) && !p->s->data_file_count)
         return af_fail(p->err, AF_EUSAGE, "%s: a dataset has no path",
                        af_data_source_loc(at, p->o->run_path, n->line));

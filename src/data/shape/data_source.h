@@ -24,6 +24,14 @@ typedef enum af_shape {
 /* The name in messages and in `type:`. */
 const char *af_shape_name(af_shape s);
 
+/* Records of ms-swift's self-cognition, and its forms of them. */
+typedef enum af_cognition {
+    AF_COGNITION_NONE,
+    AF_COGNITION_PLAIN,
+    AF_COGNITION_QWEN3,       /* questions without thoughts, by their end and an empty thought */
+    AF_COGNITION_EMPTY_THINK, /* an empty thought */
+} af_cognition;
+
 typedef struct af_fields {
     const char *messages, *conversations, *role, *content, *from, *value;
     const char *instruction, *input, *output, *system, *history, *tools;
@@ -71,6 +79,8 @@ typedef struct af_data_source {
     bool drop_system;    /* a first message of the role system is left out */
     bool line_calls;     /* the template reads "function_calls" of messages itself */
     bool split_thinking; /* <think>...</think> in a content becomes that property */
+    af_cognition cognition;
+    const char *model_name[2], *model_author[2]; /* of those, in Chinese and in English; or NULL */
     const char *thinking, *thinking_key; /* property of a message, and its name for the template */
     af_fields field;
     af_role_name *role_names; /* from `roles`; before the built-in ones */

@@ -110,6 +110,12 @@ AF_CHECKED af_status af_tokens_item(af_item *out, const af_data_source *s, const
 AF_CHECKED af_status af_prompt_item(af_item *out, const af_data_source *s, const json_t *record,
                                     const af_source_loc *p, af_error *err);
 
+/* self_cognition.c: a copy of the record with the names of the model and its author (json_decref).
+ */
+AF_CHECKED af_status af_self_cognition_fill(json_t **out, const af_data_source *s,
+                                            const json_t *record, const af_source_loc *p,
+                                            af_error *err);
+
 /* json_fields.c: brings what a record has as JSON text, or inside a field, to where shapes look. */
 AF_CHECKED af_status af_record_open_fields(const af_data_source *s, json_t *record, af_error *err);
 /* public_records.c: fields of public datasets as messages or as a pair; false: memory is short. */
@@ -121,7 +127,8 @@ bool af_record_open_line_calls(const af_data_source *s, json_t *record);
 /* glaive_chat.c: "system" and "chat". The same. */
 bool af_record_open_glaive(const af_data_source *s, json_t *record);
 extern const char *const af_public_columns[]; /* that messages are made of; the last is NULL */
-#define AF_FUNCTIONS "functions"              /* what OpenAI's first API calls "tools" */
+#define AF_COGNITION_TAG "tag"                /* "zh": a record of self-cognition in Chinese */
+#define AF_FUNCTIONS     "functions"          /* what OpenAI's first API calls "tools" */
 /* Its "function_call" of a message, the n-th of a record, as "tool_calls". */
 AF_CHECKED af_status af_message_open_call(json_t *m, size_t number, af_error *err);
 /* A list or object in a text, as JSON or as Python prints it: a new reference, NULL when it is

@@ -14,7 +14,13 @@ bool af_shape_reads(const void *source, const char *name)
     const af_fields *f = &s->field;
     const char *const turns[] = {f->messages,           f->conversations, f->system, f->tools,
                                  AF_TEMPLATE_VARIABLES, AF_FUNCTIONS,     NULL};
-    const char *const alpaca[] = {f->instruction, f->input, f->output, f->system, f->history, NULL};
+    const char *const alpaca[] = {f->instruction,
+                                  f->input,
+                                  f->output,
+                                  f->system,
+                                  f->history,
+                                  s->cognition ? AF_COGNITION_TAG : NULL,
+                                  NULL};
     const char *const text[] = {f->text, NULL};
     const char *const segments[] = {f->segments, NULL};
     const char *const tokens[] = {f->input_ids, f->labels, AF_ANSWER_MASK, AF_COMPLETION_MASK,

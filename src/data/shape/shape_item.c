@@ -547,5 +547,13 @@ af_status af_shape_item(af_item *out, const af_data_source *s, const json_t *rec
     *out = (af_item){0};
     if (s->prompt)
         return af_prompt_item(out, s, record, p, err);
+    if (s->cognition) {
+        json_t *filled = NULL;
+        af_status st = af_self_cognition_fill(&filled, s, record, p, err);
+        if (st == AF_OK)
+            st = alpaca(out, s, filled, p, err);
+        json_decref(filled);
+        return st;
+    }
     return convert[s->shape](out, s, record, p, err);
 }

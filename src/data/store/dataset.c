@@ -120,6 +120,12 @@ static void hash_source(af_sha256 *h, const af_data_source *s)
     hash_prompt(h, s->prompt);
     for (int i = 0; i < s->role_count; i++)
         hash_text(h, s->roles[i]);
+    for (int i = 0; i < 2 && s->cognition; i++) {
+        hash_text(h, s->model_name[i]);
+        hash_text(h, s->model_author[i]);
+        snprintf(text, sizeof text, "cognition %d", (int)s->cognition);
+        hash_text(h, text);
+    }
     const af_data_slice *c = &s->slice;
     snprintf(text, sizeof text,
              "%d %d %d %d %d %" PRIx64 " %d %d %d %d %d %d %d %" PRId64 " %" PRId64 " %" PRId64

@@ -8,6 +8,12 @@ void af_source_set(af_source *s, const char *key, const char *value)
     s->value[s->count++] = value;
 }
 
+void af_source_put(af_source *s, const char *key, const af_yaml *node)
+{
+    af_source_set(s, key, NULL);
+    s->node[s->count - 1] = node;
+}
+
 af_yaml *af_source_list(const af_source *s, int n, af_arena *mem, int line)
 {
     struct nodes {
@@ -29,7 +35,7 @@ af_yaml *af_source_list(const af_source *s, int n, af_arena *mem, int line)
                                     .line = line,
                                     .text = s[i].value[k],
                                     .quoted = strcmp(s[i].key[k], "num_samples") != 0};
-            e->item[k] = &e->value[k];
+            e->item[k] = s[i].node[k] ? (af_yaml *)s[i].node[k] : &e->value[k];
         }
         e->entry = (af_yaml){.kind = AF_YAML_MAP,
                              .line = line,

@@ -57,6 +57,56 @@ static const struct {
     {"lora_bias", "none", NULL, NULL},
 };
 
+/* The dataset about the model itself, by its name, as ms-swift knows it; a file of that name where
+ * the run file says who the model is. */
+static bool is_self_cognition(const af_translation *t, const char *path)
+{
+    const char *name = af_path_name(path), *end = strrchr(name, '.');
+    const size_t n = end ? (size_t)(end - name) : strlen(name);
+    const bool said = af_yaml_get(t->root, "model_name") || af_yaml_get(t->root, "model_author");
+    return n == strlen("self-cognition") &&
+           (strncmp(name, "self-cognition", n) == 0 || strncmp(name, "self_cognition", n) == 0) &&
+           (said || !end);
+}
+
+static bool has_self_cognition(const af_translation *t)
+{
+    static const char *const keys[] = {"dataset", "val_dataset"};
+    for (size_t i = 0; i < AF_LEN(keys); i++) {
+        const af_yaml *n = af_yaml_get(t->root, keys[i]);
+        const int count = !n ? 0 : n->kind == AF_YAML_LIST ? n->count : 1;
+        for (int k = 0; k < count; k++) {
+            const af_yaml *v = n->kind == AF_YAML_LIST ? n->item[k] : n;
+            const char *text = v->kind == AF_YAML_SCALAR ? v->text : "";
+            char name[400];
+            if (strncasecmp(text, "hf::", 4) == 0)
+                text += 4;
+            snprintf(name, sizeof name, "%.*s", (int)strcspn(text, ":#"), text);
+            if (is_self_cognition(t, name))
+                return true;
+        }
+    }
+    return false;
+}
+
+static void set_self_cognition(af_source *s, const af_translation *t, const char *path,
+                               const char *subset)
+{
+    static const char *const who[] = {"model_name", "model_author"};
+    const char *form = subset && is(subset, "qwen3")         ? "self_cognition:qwen3"
+                       : subset && is(subset, "empty_think") ? "self_cognition:empty_think"
+                                                             : "self_cognition";
+    /* its name on the Hugging Face hub */
+    const bool theirs = is(path, "swift/self-cognition") && !af_path_is_taken(path);
+    af_source_set(s, "path", theirs ? "modelscope/self-cognition" : path);
+    af_source_set(s, "type", form);
+    for (size_t i = 0; i < AF_LEN(who); i++) {
+        const af_yaml *n = af_yaml_get(t->root, who[i]);
+        if (n && !af_yaml_is_null(n))
+            af_source_put(s, who[i], n);
+    }
+}
+
 /* "hf::ID:subset#500": what exists as a path is one, whatever is in its name. */
 static af_status read_source(af_source *s, const af_translation *t, const af_yaml *n)
 {
@@ -88,8 +138,11 @@ static af_status read_source(af_source *s, const af_translation *t, const af_yam
         return af_fail(t->err, AF_EUNSUPPORTED,
                        "%s:%d: dataset '%.200s' has several subsets: give an entry for each",
                        t->name, n->line, text);
-    af_source_set(s, "path", path);
-    if (subset)
+    if (is_self_cognition(t, path))
+        set_self_cognition(s, t, path, subset);
+    else
+        af_source_set(s, "path", path);
+    if (subset && s->count == 1)
         af_source_set(s, "name", subset);
     if (samples)
         af_source_set(s, "num_samples", samples);
@@ -168,6 +221,8 @@ bool af_swift_translate(af_translation *t, int i, af_status *st)
         *st = translate_datasets(t, is(key, "dataset") ? "datasets" : "test_datasets", i);
         return true;
     }
+    if ((is(key, "model_name") || is(key, "model_author")) && has_self_cognition(t))
+        return true; /* it is in the entry of that dataset */
     if (is(key, "enable_thinking")) {
         *st = put_variable(t, i);
         return true;

@@ -338,7 +338,7 @@ static const foreign_group groups[] = {
     {REFUSED, "set 'saves_per_epoch'", "save_epochs"},
     {REFUSED, "no code but afinar's own is run",
      "external_plugins custom_register_path custom_dataset_info callbacks"},
-    {REFUSED, "records are trained on as they are: write the names into them",
+    {REFUSED, "it is read with ms-swift's dataset swift/self-cognition",
      "model_author"},
     {REFUSED, "see 'unfrozen_parameters' and 'adapter: freeze'",
      "freeze_llm"},

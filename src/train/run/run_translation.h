@@ -27,15 +27,17 @@ int64_t af_translate_whole(const af_yaml *root, const char *key, int64_t otherwi
 /* Whether a scalar, or a list of one, has this value; true and yes are one. */
 bool af_translate_says(const af_yaml *n, const char *want);
 
-enum { AF_SOURCE_FIELDS = 6 };
+enum { AF_SOURCE_FIELDS = 7 };
 
 /* One dataset: keys and their values, which are strings (num_samples: a number). */
 typedef struct af_source {
     const char *key[AF_SOURCE_FIELDS], *value[AF_SOURCE_FIELDS];
+    const af_yaml *node[AF_SOURCE_FIELDS]; /* instead of a value, where it is not NULL */
     int count;
 } af_source;
 
 void af_source_set(af_source *s, const char *key, const char *value);
+void af_source_put(af_source *s, const char *key, const af_yaml *node);
 /* A list of them for `datasets`; NULL when there is no memory. */
 af_yaml *af_source_list(const af_source *s, int n, af_arena *mem, int line);
 
