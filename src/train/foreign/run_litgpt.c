@@ -409,6 +409,64 @@ static af_status put_optimizer(af_translation *t, const af_yaml *n, int line)
     return st == AF_OK ? af_torch_optim_put(t, name, args, line, false) : st;
 }
 
+/* What LitGPT had for missing settings before `optimizer` named a class. */
+static const struct old_setting {
+    const char *key, *ours, *usual; /* usual NULL: by the method */
+} old_settings[] = {{"learning_rate", "learning_rate", NULL},
+                    {"weight_decay", "weight_decay", "0.02"},
+                    {"beta1", "adam_beta1", "0.9"},
+                    {"beta2", "adam_beta2", "0.95"}};
+
+static bool has_old_settings(const af_yaml *train)
+{
+    bool any = false;
+    for (size_t i = 0; i < AF_LEN(old_settings); i++)
+        any |= af_nested_given(train, old_settings[i].key) != NULL;
+    return any;
+}
+
+static af_status put_old_settings(af_translation *t, const af_yaml *map, int line, bool given)
+{
+    af_status st = AF_OK;
+    for (size_t i = 0; i < AF_LEN(old_settings) && st == AF_OK; i++) {
+        const struct old_setting *s = &old_settings[i];
+        const af_yaml *v = af_nested_given(map, s->key);
+        const char *usual = s->usual ? s->usual : has_adapter(t->root) ? "3e-4" : "3e-3";
+        if (!v)
+            st = af_nested_put(t, s->ours, line, usual);
+        else if (given)
+            st = af_translate_put(t, s->ours, v->line, v);
+    }
+    return st;
+}
+
+/* optim: {optimizer: galore_adamw, learning_rate, ..., extra_kwargs: "rank=8, scale=0.25"} */
+static af_status put_optim(af_translation *t, const af_yaml *n, int line)
+{
+    const char *name = n->kind == AF_YAML_MAP ? text_of(n, "optimizer", "adamw") : "";
+    const bool galore = is(name, "galore_adamw") || is(name, "galore_adamw_8bit");
+    const af_yaml *more = af_nested_given(n, "extra_kwargs");
+    af_status st = AF_OK;
+    if (n->kind != AF_YAML_MAP)
+        return af_fail(t->err, AF_EUSAGE, "%s:%d: optim must be a map", t->name, line);
+    AF_TRY(af_nested_check(t, "optim", n,
+                           " optimizer learning_rate weight_decay beta1 beta2 extra_kwargs "));
+    if (!galore && !is(name, "adamw"))
+        return af_fail(t->err, AF_EUNSUPPORTED,
+                       "%s:%d: optimizer '%.60s' of LitGPT is not supported: see 'optimizer'",
+                       t->name, line, name);
+    if (more && !galore)
+        return af_fail(t->err, AF_EUNSUPPORTED,
+                       "%s:%d: extra_kwargs of optim is read with galore_adamw alone", t->name,
+                       more->line);
+    AF_TRY(af_nested_put(t, "optimizer", line, name));
+    if (more)
+        AF_TRY(af_translate_put(t, "optim_args", more->line, more));
+    st = put_old_settings(t, n, line, true);
+done:
+    return st;
+}
+
 /* csv: what is always written. */
 static af_status put_logger(af_translation *t, const af_yaml *n, int line)
 {
@@ -441,6 +499,7 @@ static const struct {
              {"precision", put_precision},
              {"quantize", put_quantize},
              {"optimizer", put_optimizer},
+             {"optim", put_optim},
              {"logger_name", put_logger},
              {"eval", put_eval},
              {"data", put_nothing}, /* see af_litgpt_join */
@@ -499,6 +558,8 @@ af_status af_litgpt_join(const af_yaml **out, const af_translation *t)
         AF_TRY(put_matrices(&part, text_of(root, "checkpoint_dir", ""), root->line));
     AF_TRY(put_data(&part, af_nested_given(root, "data"), line_of(root, "data")));
     AF_TRY(put_train(&part, train, line_of(root, "train")));
+    if (has_old_settings(train))
+        AF_TRY(put_old_settings(&part, train, line_of(root, "train"), false));
     if (!af_nested_given(af_nested_given(root, "eval"), "interval"))
         AF_TRY(af_nested_put(&part, "eval_steps", root->line, lora ? "100" : "600"));
     for (int i = 0; i < root->count; i++)
