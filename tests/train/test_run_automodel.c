@@ -222,6 +222,44 @@ static void test_data(void **state)
         parse_file(AF_DIALECT_AUTOMODEL, cases[i][0], cases[i][1], false);
 }
 
+#define LABELS(data, more)                                                                         \
+    "model: {_target_: nemo_automodel.NeMoAutoModelForSequenceClassification.from_pretrained, "    \
+    "pretrained_model_name_or_path: o/m, num_labels: 5}\n" STEPS("") "dataset: {_target_: "        \
+                                                                     "a.seq_cls." data "}\n" more
+
+static void test_classification(void **state)
+{
+    static const char *const cases[][2] = {
+        {LABELS("IMDB", ""), "task_type: SEQ_CLS\nnum_labels: 5\n"},
+        {LABELS("IMDB, split: test, num_samples_limit: 9", ""),
+         "datasets: [{\"path\": \"stanfordnlp/imdb\", \"split\": test, \"max_samples\": 9}]\n"},
+        {LABELS("YelpReviewFull", ""), "datasets: [{\"path\": \"Yelp/yelp_review_full\"}]\n"},
+        {LABELS("IMDB", ""), "sequence_len: 256\n"},
+        {LABELS("IMDB, max_length: 99", ""), "sequence_len: 99\n"},
+        {LABELS("IMDB", "recipe: TrainFinetuneRecipeForSequenceClassification\npeft: {dim: 4}"),
+         "adapter: lora\n"},
+        {LABELS("IMDB", "validation_dataset: {_target_: a.IMDB, split: test}"),
+         "test_datasets: [{\"path\": \"stanfordnlp/imdb\", \"split\": test}]\n"},
+        {"model: {_target_: a.NeMoAutoModelForSequenceClassification.from_pretrained, "
+         "pretrained_model_name_or_path: o/m}\n" STEPS("") "datasets: [{path: a.jsonl}]",
+         "datasets: [{\"path\": a.jsonl}]\n"},
+    };
+    static const char *const bad[][2] = {
+        {LABELS("GLUE_MRPC, split: train", ""),
+         "run.yaml:3: dataset 'GLUE_MRPC' of NeMo AutoModel is not supported for classification"},
+        {LABELS("ChatDataset, path_or_dataset_id: a", ""), "dataset 'ChatDataset' of NeMo"},
+        {FILE_OF("", "dataset: {_target_: a.IMDB}\n", ""), "dataset 'IMDB' of NeMo AutoModel is"},
+        {LABELS("IMDB, max_length: null", ""), "run.yaml:3: give max_length a number"},
+        {FULL("recipe: TrainFinetuneRecipeForSequenceClassification"),
+         "is not supported: NeMoAutoModelForSequenceClassification with this recipe is"},
+    };
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases); i++)
+        parse_file(AF_DIALECT_AUTOMODEL, cases[i][0], cases[i][1], false);
+    for (size_t i = 0; i < AF_LEN(bad); i++)
+        parse_file(AF_DIALECT_AUTOMODEL, bad[i][0], bad[i][1], true);
+}
+
 static void test_refusals(void **state)
 {
     static const char *const cases[][2] = {
@@ -296,7 +334,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_model_and_steps), cmocka_unit_test(test_optimizer_and_rate),
         cmocka_unit_test(test_adapter),         cmocka_unit_test(test_data),
-        cmocka_unit_test(test_refusals),        cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_classification),  cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

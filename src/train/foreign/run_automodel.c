@@ -67,10 +67,12 @@ static af_status put_recipe(af_translation *t, const af_yaml *n, int line)
     const char *name = af_automodel_target(n);
     (void)line;
     if (is(name, "TrainFinetuneRecipeForNextTokenPrediction") ||
+        is(name, "TrainFinetuneRecipeForSequenceClassification") ||
         is(name, "KnowledgeDistillationRecipeForNextTokenPrediction"))
         return AF_OK;
     return refuse(t, "recipe", n,
-                  "TrainFinetuneRecipeForNextTokenPrediction and "
+                  "TrainFinetuneRecipeForNextTokenPrediction, "
+                  "TrainFinetuneRecipeForSequenceClassification and "
                   "KnowledgeDistillationRecipeForNextTokenPrediction are");
 }
 
@@ -101,18 +103,51 @@ static const char model_keys[] =
     "trust_remote_code use_liger_kernel use_sdpa_patching sdpa_method backend output_hidden_states "
     "force_hf revision cache_dir use_cache device_map low_cpu_mem_usage ";
 
+bool af_automodel_classifies(const af_yaml *root)
+{
+    const af_yaml *path = given(given(root, "model"), "_target_");
+    return is(af_automodel_target(af_yaml_get(root, "recipe")),
+              "TrainFinetuneRecipeForSequenceClassification") ||
+           (path && path->kind == AF_YAML_SCALAR &&
+            strstr(path->text, "ForSequenceClassification."));
+}
+
+/* Labels of a model that gives scores; its head, which is trained here with an adapter, too. */
+static af_status put_labels(af_translation *t, const af_yaml *n, int line)
+{
+    const af_yaml *count = given(n, "num_labels"), *peft = given(t->root, "peft");
+    af_status st = AF_OK;
+    AF_TRY(af_nested_put(t, "task_type", line, "SEQ_CLS"));
+    if (count)
+        AF_TRY(af_translate_put(t, "num_labels", count->line, count));
+    if (peft)
+        AF_TRY(af_run_instead_add(t->run, "peft", peft->line,
+                                  "the head of the labels is trained with the adapter, where NeMo "
+                                  "AutoModel leaves one that is not called 'classifier' as it "
+                                  "began",
+                                  0, t->err));
+done:
+    return st;
+}
+
 static af_status put_model(af_translation *t, const af_yaml *n, int line)
 {
     const af_yaml *path = given(n, "_target_"), *revision = given(n, "revision");
     const char *name = path && path->kind == AF_YAML_SCALAR ? path->text : "";
     const bool fresh = is(af_automodel_target(n), "from_config");
+    const bool labels = af_automodel_classifies(t->root);
+    char known[400];
     af_status st = AF_OK;
-    if (path && (!strstr(name, "ForCausalLM.") ||
+    if (path && (!strstr(name, labels ? "ForSequenceClassification." : "ForCausalLM.") ||
                  (!fresh && !is(af_automodel_target(n), "from_pretrained"))))
-        return af_fail(t->err, AF_EUNSUPPORTED,
-                       "%s:%d: model '%.80s' is not supported: NeMoAutoModelForCausalLM is",
-                       t->name, path->line, name);
-    AF_TRY(af_nested_check(t, "model", n, model_keys));
+        return af_fail(t->err, AF_EUNSUPPORTED, "%s:%d: model '%.80s' is not supported: %s is",
+                       t->name, path->line, name,
+                       labels ? "NeMoAutoModelForSequenceClassification with this recipe"
+                              : "NeMoAutoModelForCausalLM");
+    snprintf(known, sizeof known, "%s%s", model_keys, labels ? "num_labels " : "");
+    AF_TRY(af_nested_check(t, "model", n, known));
+    if (labels)
+        AF_TRY(put_labels(t, n, line));
     AF_TRY(put_name(t, "base_model", n));
     if (revision)
         AF_TRY(af_translate_put(t, "model_revision", revision->line, revision));
@@ -541,7 +576,7 @@ af_status af_automodel_join(const af_yaml **out, const af_translation *t)
     if (!part.out)
         return af_fail_nomem(t->err, t->name, sizeof *part.out);
     *part.out = (af_yaml){.kind = AF_YAML_MAP, .line = root->line};
-    if (!given(root, "dataset"))
+    if (!given(root, "dataset") && !given(root, "datasets"))
         return af_fail(t->err, AF_EUSAGE,
                        "%s:%d: this file of NeMo AutoModel does not train: it has no 'dataset'",
                        t->name, root->line);

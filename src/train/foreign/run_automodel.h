@@ -7,6 +7,8 @@
 /* The last part of a '_target_' ("torch.optim.AdamW": AdamW), also of a name in its place; "" where
  * there is none. */
 const char *af_automodel_target(const af_yaml *n);
+/* Whether the file is for sequence classification. */
+bool af_automodel_classifies(const af_yaml *root);
 /* A scalar that is a number above 0. */
 bool af_automodel_positive(const af_yaml *n);
 /* run_automodel_data.c: `dataset`, and all 'validation_dataset...' of the root. */

@@ -7,7 +7,7 @@
 
 static bool is(const char *key, const char *name) { return strcmp(key, name) == 0; }
 
-typedef enum nemo_records { SQUAD, HELLASWAG, COLUMNS, CHAT, CALLS } nemo_records;
+typedef enum nemo_records { SQUAD, HELLASWAG, COLUMNS, CHAT, CALLS, LABELS } nemo_records;
 
 typedef struct nemo_dataset {
     const char *target;
@@ -18,6 +18,7 @@ typedef struct nemo_dataset {
 
 #define LENGTH                                                                                     \
     " split seq_length padding truncation limit_dataset_samples tokenizer start_of_turn_token "
+#define LABELLED " split num_samples_limit trust_remote_code max_length tokenizer "
 static const nemo_dataset datasets[] = {
     {"make_squad_dataset", SQUAD, "dataset_name", "rajpurkar/squad",
      LENGTH "dataset_name chat_template fp8 "},
@@ -40,6 +41,9 @@ static const nemo_dataset datasets[] = {
     {"make_agent_chat_dataset", CALLS, "dataset_name", NULL,
      LENGTH "dataset_name chat_template name shuffle_seed truncate_history fp8 "
             "drop_history_reasoning_content mask_reasoning_content mask_generation_prompt "},
+    /* of older versions; records are {"text", "label"} */
+    {"IMDB", LABELS, NULL, "stanfordnlp/imdb", LABELLED},
+    {"YelpReviewFull", LABELS, NULL, "Yelp/yelp_review_full", LABELLED},
 };
 
 static bool on(const af_yaml *map, const char *key)
@@ -68,11 +72,18 @@ static bool is_local(const char *path)
 static af_status find(const af_translation *t, const nemo_dataset **out, const af_yaml *n, int line)
 {
     const char *name = af_automodel_target(n);
+    const bool labels = af_automodel_classifies(t->root);
     for (size_t i = 0; i < AF_LEN(datasets); i++)
-        if (is(datasets[i].target, name)) {
+        if (is(datasets[i].target, name) && (datasets[i].records == LABELS) == labels) {
             *out = &datasets[i];
             return AF_OK;
         }
+    if (labels)
+        return af_fail(t->err, AF_EUNSUPPORTED,
+                       "%s:%d: dataset '%.80s' of NeMo AutoModel is not supported for "
+                       "classification: IMDB and YelpReviewFull are; else give 'datasets' with "
+                       "records of a text and a label in its place",
+                       t->name, n->kind == AF_YAML_MAP ? n->line : line, name);
     return af_fail(t->err, AF_EUNSUPPORTED,
                    "%s:%d: dataset '%.80s' of NeMo AutoModel is not supported: ChatDataset, "
                    "ColumnMappedTextInstructionDataset, make_squad_dataset, HellaSwag, "
@@ -86,10 +97,11 @@ static af_status find(const af_translation *t, const nemo_dataset **out, const a
 static af_status set_source(const af_translation *t, af_yaml *e, const af_yaml *n,
                             const nemo_dataset *d)
 {
-    const af_yaml *source = af_nested_given(n, d->source), *split = af_nested_given(n, "split"),
-                  *name = af_nested_given(n, "name"),
-                  *count = af_nested_given(n, d->records == HELLASWAG ? "num_samples_limit"
-                                                                      : "limit_dataset_samples");
+    const af_yaml *source = d->source ? af_nested_given(n, d->source) : NULL,
+                  *split = af_nested_given(n, "split"), *name = af_nested_given(n, "name"),
+                  *count = af_nested_given(n, d->records == HELLASWAG || d->records == LABELS
+                                                  ? "num_samples_limit"
+                                                  : "limit_dataset_samples");
     const char *path = d->usual;
     af_status st = AF_OK;
     if (!source && !path)
@@ -191,7 +203,7 @@ static af_status make_entry(af_translation *t, af_yaml **out, const af_yaml *n, 
                                   d->records == SQUAD ? "automodel:squad" : "automodel:hellaswag"));
     if (d->records == COLUMNS)
         AF_TRY(set_columns(t, e, n));
-    else
+    else if (d->records != LABELS)
         AF_TRY(set_template(t, e, n));
     if (seed)
         AF_TRY(af_run_instead_add(t->run, "shuffle_seed", seed->line,
@@ -282,6 +294,7 @@ af_status af_automodel_put_tests(af_translation *t)
 
 af_status af_automodel_put_length(af_translation *t, const af_yaml *packed, int line)
 {
+    const bool labels = af_automodel_classifies(t->root);
     const af_yaml *data = af_yaml_get(t->root, "dataset"),
                   *length = data && data->kind == AF_YAML_MAP ? af_nested_given(data, "seq_length")
                                                               : NULL,
@@ -289,6 +302,15 @@ af_status af_automodel_put_length(af_translation *t, const af_yaml *packed, int 
     bool cut = length && cuts(data);
     int64_t most = 0, row = 0;
     af_status st = AF_OK;
+    if (labels && data && data->kind == AF_YAML_MAP) { /* texts are cut at max_length */
+        const af_yaml *of = af_nested_given(data, "max_length");
+        if (!of && af_yaml_get(data, "max_length"))
+            return af_fail(t->err, AF_EUSAGE,
+                           "%s:%d: give max_length a number: that of the tokenizer is not taken",
+                           t->name, data->line);
+        return of ? af_translate_put(t, "sequence_len", of->line, of)
+                  : af_nested_put(t, "sequence_len", line, "256");
+    }
     if (packed)
         AF_TRY(af_nested_check(t, "packed_sequence", packed,
                                " packed_sequence_size packing_strategy drop_long_samples "
