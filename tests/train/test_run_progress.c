@@ -264,11 +264,42 @@ static void test_parts_of_epochs(void **state)
     }
 }
 
+/* Steps of a run, its share, the limit, and the step at which the rate is at its peak. */
+static void test_shares_of_a_warm_up(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t steps, most;
+        double share;
+        int64_t peak;
+    } cases[] = {{90, 0, 0.03, 3},       {90, 100, 0.03, 2},  {33, 100, 0.03, 0},
+                 {34, 100, 0.03, 2},     {66, 100, 0.03, 2},  {100, 100, 0.03, 3},
+                 {9000, 100, 0.03, 100}, {9000, 0, 0.03, 270}};
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        const af_run_config r = {.max_steps = cases[i].steps,
+                                 .micro_batch_size = 1,
+                                 .warmup_ratio = cases[i].share,
+                                 .warmup_max_steps = cases[i].most,
+                                 .learning_rate = 1,
+                                 .lr_stable_steps = -1,
+                                 .warmup_lr_rate = -1,
+                                 .lr_scheduler = "constant_with_warmup"};
+        af_run_progress p;
+        af_error err = {0};
+        CHECK_OK(af_run_progress_init(&p, &r, 10, 1, &err), err);
+        const int64_t peak = cases[i].peak;
+        CHECK_MSG(af_run_progress_lr(&p, peak) == 1, "%zu: %g", i, af_run_progress_lr(&p, peak));
+        CHECK_MSG(peak == 0 || af_run_progress_lr(&p, peak - 1) < 1, "%zu: before step %d", i,
+                  (int)peak);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_best_evaluations),
         cmocka_unit_test(test_plateaus),
+        cmocka_unit_test(test_shares_of_a_warm_up),
         cmocka_unit_test(test_parts_of_epochs),
         cmocka_unit_test(test_counters_come_back),
         cmocka_unit_test(test_impossible_counters_are_refused),

@@ -92,6 +92,29 @@ static void test_arguments_of_schedules(void **state)
     check_refusals(bad, AF_LEN(bad));
 }
 
+/* A file with keys of Axolotl's own and no warm-up has Axolotl's; one of afinar's has none. */
+static void test_warm_up_of_axolotl(void **state)
+{
+    static const char none[] = "warmup_steps: 0\nwarmup_ratio: 0\n",
+                      theirs[] = "warmup_ratio: 0.03\nwarmup_max_steps: 100\n";
+    static const char *const cases[][2] = {
+        {AX, none},
+        {AX "wandb_entity:", none},
+        {AX "flash_attention: true", theirs},
+        {AX "wandb_entity: me", theirs},
+        {AX "flash_attention: true\nwarmup_steps: 0", "warmup_steps: 0\n"},
+        {AX "flash_attention: true\nwarmup_steps: 7", "warmup_steps: 7\n"},
+        {AX "flash_attention: true\nwarmup_ratio: 0.1", "warmup_ratio: 0.1\nwarmup_max_steps: 0\n"},
+        {AX "warmup_ratio: 0.1\nwarmup_max_steps: 3", "warmup_max_steps: 3\n"},
+        {TRL "use_peft: true\nattn_implementation: sdpa", none},
+    };
+    static const char *const bad[][2] = {
+        {AX "strict: true\nwarmup_max_steps: 3", "warmup_max_steps"}};
+    (void)state;
+    check_lines(cases, AF_LEN(cases));
+    check_refusals(bad, AF_LEN(bad));
+}
+
 /* Numbers and booleans in quotes, where the key can have nothing else. */
 static void test_values_as_text(void **state)
 {
@@ -241,6 +264,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_maps_as_text),
         cmocka_unit_test(test_arguments_of_schedules),
+        cmocka_unit_test(test_warm_up_of_axolotl),
         cmocka_unit_test(test_values_as_text),
         cmocka_unit_test(test_keys_of_launchers),
         cmocka_unit_test(test_files_with_few_keys),

@@ -88,6 +88,7 @@ static int active(const af_run_config *r, const af_key *k)
 static af_status resolve_warmup(af_run_config *r, af_error *err)
 {
     const af_key *ratio = af_key_find("warmup_ratio");
+    af_axolotl_preset(r);
     if (r->dialect == AF_DIALECT_NONE || active(r, ratio) <= 0 ||
         active(r, af_key_find("warmup_steps")) <= 0)
         return AF_OK;

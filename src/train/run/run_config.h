@@ -160,6 +160,8 @@ typedef struct af_run_config {
     const char *lr_scheduler;
     double warmup_steps, warmup_ratio, min_lr_ratio, lr_power, lr_cycles, decay_ratio;
     double min_lr, constant_lr_ratio, embedding_lr, embedding_lr_scale;
+    int64_t warmup_max_steps;
+    bool axolotl_warmup; /* it was not given: as Axolotl has it */
     int64_t lr_decay_steps, lr_step_size, lr_timescale, lr_stable_steps;
     double warmup_lr_rate;
     af_schedule_rise lr_warmup_type;

@@ -38,6 +38,7 @@ typedef enum af_key_need {
     AF_NEED_FLOOR, /* a schedule with a rate to end at */
     AF_NEED_POLYNOMIAL,
     AF_NEED_WAVES,
+    AF_NEED_WARMUP_SHARE,
     AF_NEED_WSD,
     AF_NEED_INVERSE_SQRT,
     AF_NEED_COSINE_AHEAD,
@@ -165,6 +166,8 @@ bool af_run_is_left_over(const af_run_config *r, af_key_need need);
 /* optim_args.c: refuses settings that the optimizer does not have; those with keys of their own
  * (adam_beta1, sgd_momentum) go there. */
 AF_CHECKED af_status af_optim_args_check(af_run_config *r, af_error *err);
+/* run_axolotl.c: the warm-up that Axolotl has where its file says nothing. */
+void af_axolotl_preset(af_run_config *r);
 /* run_labels.c: the same for texts with labels. */
 AF_CHECKED af_status af_run_labels_check(const af_run_config *r, af_error *err);
 /* run_dialect.c: defaults that depend on what is trained; once all keys are read. */

@@ -46,6 +46,10 @@
     {"warmup_steps", F64(warmup_steps), 0, 1e9, "0",
      "steps of linear warm-up (below 1: a share of the run)", {0}, 0},
     {"warmup_ratio", F64(warmup_ratio), 0, 1, "0", "share of the run used for warm-up", {0}, 0},
+    {"warmup_max_steps", I64(warmup_max_steps), 0, 1e9, "0",
+     "the same, but at most so many steps, rounded down, and two instead of one, as Axolotl has it "
+     "(files with keys of its own and without a warm-up: 3 %, 100 steps); 0 = no limit", {0},
+     AF_NEED_WARMUP_SHARE},
     {"cosine_min_lr_ratio", F64(min_lr_ratio), 0, 1, "0",
      "final learning rate as a share of the peak", {"min_lr_ratio", "min_lr_rate"},
      AF_NEED_FLOOR_SHARE},

@@ -29,6 +29,7 @@ static bool evaluates(const af_run_config *r)
     return has_eval(r) && r->eval_strategy != AF_WHEN_NO;
 }
 
+static bool has_warmup_share(const af_run_config *r) { return r->warmup_ratio > 0; }
 static bool is_watched(const af_run_config *r) { return r->loss_watchdog_threshold > 0; }
 static bool has_samples(const af_run_config *r) { return r->generate_samples.count > 0; }
 static bool to_mlflow(const af_run_config *r) { return r->trackers & AF_TRACKER_MLFLOW; }
@@ -142,6 +143,7 @@ static const need_row needs[] = {
                        "warmup_stable_decay"},
     [AF_NEED_WSD] = {"unless 'lr_scheduler: warmup_stable_decay'",
                      .schedulers = "warmup_stable_decay"},
+    [AF_NEED_WARMUP_SHARE] = {"without 'warmup_ratio'", has_warmup_share},
     [AF_NEED_INVERSE_SQRT] = {"unless 'lr_scheduler: inverse_sqrt'", .schedulers = "inverse_sqrt"},
     [AF_NEED_COSINE_AHEAD] = {"unless 'lr_scheduler: cosine_warmup_with_min_lr'",
                               .schedulers = "cosine_warmup_with_min_lr"},

@@ -15,6 +15,10 @@ static int64_t warmup_steps(const af_run_config *r, int64_t steps)
         n = ceil(n * (double)steps);
     if (r->warmup_ratio > 0)
         n = ceil(r->warmup_ratio * (double)steps);
+    if (r->warmup_ratio > 0 && r->warmup_max_steps > 0) {
+        n = fmin(floor(r->warmup_ratio * (double)steps), (double)r->warmup_max_steps);
+        n = n < 2 && n > 0 ? 2 : n; /* as Axolotl has it */
+    }
     return (int64_t)n;
 }
 

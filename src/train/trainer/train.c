@@ -240,6 +240,12 @@ static void log_keys(const af_trainer *t)
                    t->model.gpus ? af_comm_device_name(t->model.gpus) : "");
     if (af_dialect_name(run->dialect))
         af_run_log(t->hooks, "keys and defaults of %s", af_dialect_name(run->dialect));
+    if (run->axolotl_warmup)
+        af_run_log(
+            t->hooks,
+            "no warmup_steps or warmup_ratio in a file with keys of Axolotl: as there, %g %% "
+            "of the run, at most %" PRId64 " steps",
+            100 * run->warmup_ratio, run->warmup_max_steps);
     if (af_run_idle_text(run, line, sizeof line))
         af_run_log(t->hooks, "%s", line);
     af_run_idle_log(run);
