@@ -273,7 +273,7 @@ static const foreign_group groups[] = {
     {REFUSED, "see 'optimizer'",
      "galore_with_embedding galore_quantization galore_proj_quant galore_proj_bits "
      "galore_proj_group_size galore_cos_threshold galore_gamma_proj galore_queue_size "
-     "use_badam badam_* qgalore_* "
+     "qgalore_* "
      "dion_* optim_config adam_epsilon2 adam_beta3 grokfast_* "
      "lr_groups muon_*"},
     {REFUSED, "records are read in random order: see 'shuffle'",
@@ -285,6 +285,10 @@ static const foreign_group groups[] = {
      "alone restarts the learning rate",
      "relora relora_*"},
     {REFUSED, "the same layers are trained in every step: see 'unfrozen_parameters'", "lisa_*"},
+    {REFUSED,
+     "a run trains the same parameters in every step, so that one block at a time would save "
+     "nothing: 'unfrozen_parameters' trains some blocks, 'optimizer: apollo' has small states",
+     "use_badam badam_*"},
     {REFUSED, "see 'adapter'",
      "mixture_of_depths use_mora mora mora_type "
      "peft_layer_replication peft loftq_config "
