@@ -30,6 +30,52 @@ static void test_an_opened_thought_needs_rows(void **state)
     case_close(&c);
 }
 
+/* As ms-swift's ignore_empty_think: the texts of its ignore_empty_think.json. */
+static void test_empty_thoughts_without_loss(void **state)
+{
+    static const char plain[] =
+        "{% for m in messages %}<s>{{ m.role[0] }}:{{ m.content }}</s>{% endfor %}"
+        "{% if add_generation_prompt %}<s>a:{% endif %}",
+                      marked[] =
+                          "{% for m in messages %}<s>{{ m.role[0] }}:"
+                          "{% if m.role == 'user' %}{{ m.content }}</s>{% else %}{% generation %}"
+                          "{{ m.content }}</s>{% endgeneration %}{% endif %}{% endfor %}"
+                          "{% if add_generation_prompt %}<s>a:{% endif %}";
+    static const char *const cases[][2] = {
+        {"<think>\\n\\n</think>\\n\\nA", "<think>\n\n</think>\n\n[A</s>]"},
+        {"<think></think>A", "<think></think>[A</s>]"},
+        {"</think>\\n A", "</think>\n [A</s>]"},
+        {"</mm:think>A", "</mm:think>[A</s>]"},
+        {"<|channel>thought\\n<channel|>\\nA", "<|channel>thought\n<channel|>[\nA</s>]"},
+        {"<think>x</think>A", "[<think>x</think>A</s>]"},
+        {"A<think></think>", "[A<think></think></s>]"},
+        {" <think></think>A", "[ <think></think>A</s>]"},
+        {"<think>", "[<think></s>]"},
+        {"<think></think>", "<think></think>[</s>]"},
+    };
+    data_case c;
+    (void)state;
+    case_open(&c);
+    write_model(&c);
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char messages[300], want[300];
+        snprintf(messages, sizeof messages,
+                 USER("p") ", {\"role\": \"assistant\", \"content\": \"%s\"}", cases[i][0]);
+        snprintf(want, sizeof want, "<s>u:p</s><s>a:%s\n", cases[i][1]);
+        check(&c, plain, "mask_empty_thoughts: true", messages, want);
+    }
+    check(&c, plain, "", USER("p") "," BOT("<think></think>A"),
+          "<s>u:p</s><s>a:[<think></think>A</s>]\n");
+    check(&c, plain, "mask_empty_thoughts: true",
+          USER("p") "," BOT("<think></think>A") "," USER("<think></think>q") "," BOT(
+              "<think>\\n</think>B"),
+          "<s>u:p</s><s>a:<think></think>[A</s>]<s>u:<think></think>q</s><s>a:<think>\n</think>[B</"
+          "s>]\n");
+    check(&c, marked, "mask_empty_thoughts: true", USER("p") "," BOT("<think></think>A"),
+          "<s>u:p</s><s>a:<think></think>[A</s>]\n");
+    case_close(&c);
+}
+
 static void test_thoughts_that_later_turns_remove(void **state)
 {
     static const char *const two =
@@ -397,6 +443,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_an_opened_thought_needs_rows),
+        cmocka_unit_test(test_empty_thoughts_without_loss),
         cmocka_unit_test(test_thoughts_that_later_turns_remove),
         cmocka_unit_test(test_an_end_that_a_variable_gives),
         cmocka_unit_test(test_marked_answers),

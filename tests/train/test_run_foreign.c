@@ -245,7 +245,7 @@ static void test_translations(void **state)
         {"assistant_only_loss: false\ncompletion_only_loss: false", "train_on_inputs: true\n"},
         {"mask_prompt: true", "train_on_inputs: false\n"},
         {"gradient_checkpointing: offload", "activation_offloading: true\n"},
-        {"activation_offloading: legacy", "activation_offloading: true\n"},
+        {"activation_offloading: hidden_states", "activation_offloading: true\n"},
         {"disable_gradient_checkpointing: true", "gradient_checkpointing: false\n"},
         {"use_peft: true\nlora_r: 4", "lora_r: 4\n"},
         {"adapter: qlora\nuse_peft: true", "adapter: qlora\n"},

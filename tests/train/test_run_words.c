@@ -92,6 +92,29 @@ static void test_arguments_of_schedules(void **state)
     check_refusals(bad, AF_LEN(bad));
 }
 
+/* Arguments of FastLanguageModel and get_peft_model, as scripts around them keep them in files. */
+static void test_arguments_of_unsloth(void **state)
+{
+    static const char *const cases[][2] = {
+        {TRL "use_peft: true\nr: 32\nmax_lora_rank: 64\nrandom_state: 7", "lora_r: 32\n"},
+        {TRL "use_peft: true\nuse_gradient_checkpointing: unsloth",
+         "gradient_checkpointing: true\n"},
+        {TRL "use_peft: true\nuse_gradient_checkpointing: false",
+         "gradient_checkpointing: false\n"},
+        {TRL "full_finetuning: true", "adapter: full\n"},
+        {TRL "full_finetuning: false\nuse_peft: true", "adapter: lora\n"},
+    };
+    static const char *const bad[][2] = {
+        {TRL "use_peft: true\nfast_inference: true",
+         "'fast_inference' with 'true' is not supported"},
+        {TRL "use_peft: true\nqat_scheme: int4",
+         "'qat_scheme' with 'int4' is not supported: see 'qat'"},
+    };
+    (void)state;
+    check_lines(cases, AF_LEN(cases));
+    check_refusals(bad, AF_LEN(bad));
+}
+
 /* A file with keys of Axolotl's own and no warm-up has Axolotl's; one of afinar's has none. */
 static void test_warm_up_of_axolotl(void **state)
 {
@@ -265,6 +288,7 @@ int main(void)
         cmocka_unit_test(test_maps_as_text),
         cmocka_unit_test(test_arguments_of_schedules),
         cmocka_unit_test(test_warm_up_of_axolotl),
+        cmocka_unit_test(test_arguments_of_unsloth),
         cmocka_unit_test(test_values_as_text),
         cmocka_unit_test(test_keys_of_launchers),
         cmocka_unit_test(test_files_with_few_keys),

@@ -46,6 +46,7 @@ typedef struct af_data_opts {
     const char *turn_template;  /* a name of turn_template.h's table: over chat_template; or NULL */
     const char *default_system; /* its text for a conversation without one; NULL = its own */
     bool mask_history;          /* the last answer alone is trained */
+    bool mask_empty_thoughts;   /* at the beginning of answers */
     bool split_turns; /* rows for answers that the whole conversation does not show whole */
     bool no_thinking; /* it leaves thoughts out */
     bool train_on_inputs;

@@ -255,6 +255,37 @@ static void add_span(const af_mask_work *w, uint64_t begin, uint64_t end)
         w->out->span[w->out->count++] = (af_span){begin, end};
 }
 
+static uint64_t skip_blanks(const char *text, uint64_t at, uint64_t end)
+{
+    while (at < end && strchr(" \t\r\n\v\f", text[at]) && text[at])
+        at++;
+    return at;
+}
+
+/* Where an answer begins after an empty thought: as ms-swift has it with ignore_empty_think. */
+static uint64_t after_thought(const af_mask_work *w, uint64_t begin, uint64_t end)
+{
+    static const struct {
+        const char *open, *close; /* with blanks between and after them, if `blanks` */
+        bool blanks;
+    } forms[] = {{"<think>", "</think>", true},
+                 {"", "</think>", true},
+                 {"", "</mm:think>", true},
+                 {"<|channel>thought\n", "<channel|>", false}};
+    const char *text = w->out->text;
+    for (size_t i = 0; i < AF_LEN(forms) && w->s->mask_empty_thoughts; i++) {
+        const uint64_t open = strlen(forms[i].open), close = strlen(forms[i].close);
+        uint64_t at = begin;
+        if (end - at < open || memcmp(text + at, forms[i].open, open) != 0)
+            continue;
+        at = open && forms[i].blanks ? skip_blanks(text, at + open, end) : at + open;
+        if (end - at < close || memcmp(text + at, forms[i].close, close) != 0)
+            continue;
+        return forms[i].blanks ? skip_blanks(text, at + close, end) : at + close;
+    }
+    return begin;
+}
+
 /* The trained part of a turn, by train_on_eos. */
 static void add_turn(const af_mask_work *w, size_t i, const af_turn_span *s)
 {
@@ -274,7 +305,8 @@ static void add_turn(const af_mask_work *w, size_t i, const af_turn_span *s)
         break;
     }
     if (train)
-        add_span(w, s->start, eot ? s->end : s->eot);
+        add_span(w, is_assistant(w, i) ? after_thought(w, s->start, s->eot) : s->start,
+                 eot ? s->end : s->eot);
     else if (eot)
         add_span(w, s->eot, s->end);
     if (!train || !is_assistant(w, i))
@@ -317,7 +349,7 @@ static size_t assistants(const af_mask_work *w)
 static void take_marks(const af_mask_work *w, const af_spans *marks)
 {
     for (uint64_t i = 0; i < marks->count; i++)
-        add_span(w, marks->item[i].begin, marks->item[i].end);
+        add_span(w, after_thought(w, marks->item[i].begin, marks->item[i].end), marks->item[i].end);
 }
 
 /* {% generation %} blocks are the assistant messages in order: here each gets its own. */

@@ -51,6 +51,7 @@ typedef struct af_renderer {
     int64_t cutoff;                        /* of its rows; 0 = none */
     json_t *variables;              /* of every conversation; its own come first. NULL = none */
     bool mask_history, no_thinking; /* only the last answer is trained; thoughts left out */
+    bool mask_empty_thoughts;       /* one at the beginning of an answer is not trained */
     bool split_turns; /* rows for answers that the whole conversation does not show whole */
     unsigned form;    /* of af_message_form */
     char *eot[AF_EOT_MAX];

@@ -74,6 +74,7 @@ af_status af_data_pipeline_open(af_data_pipeline *k, const af_data_opts *o, af_e
         k->source[i].line_calls =
             k->renderer[i].chat && af_template_mentions(k->renderer[i].chat, "function_calls");
         k->renderer[i].mask_history = o->mask_history;
+        k->renderer[i].mask_empty_thoughts = o->mask_empty_thoughts;
         k->renderer[i].split_turns = o->split_turns;
         AF_TRY(af_renderer_set_variables(&k->renderer[i], o->template_variables, err));
         AF_TRY(add_eot_tokens(&k->renderer[i], o, i == 0, err));

@@ -190,6 +190,8 @@ static void hash_renderer(af_sha256 *h, const af_renderer *s)
     hash_variables(h, s->variables);
     if (s->mask_history)
         hash_text(h, "last");
+    if (s->mask_empty_thoughts)
+        hash_text(h, "empty thoughts");
     if (s->split_turns)
         hash_text(h, "split");
     if (s->turns) {

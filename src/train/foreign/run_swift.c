@@ -201,6 +201,24 @@ static bool translate_value(af_translation *t, int i, af_status *st)
     return false;
 }
 
+/* "last_round+ignore_empty_think": one of the words of `values`, and what it is joined with. */
+static bool put_loss_scale(af_translation *t, const af_yaml *n, int line, af_status *st)
+{
+    static const char suffix[] = "ignore_empty_think";
+    const char *text = n->kind == AF_YAML_SCALAR ? n->text : "", *plus = strrchr(text, '+');
+    if (!is(plus ? plus + 1 : text, suffix))
+        return false;
+    const size_t len = plus ? (size_t)(plus - text) : 0;
+    const bool last = len == strlen("last_round") && strncmp(text, "last_round", len) == 0;
+    if (!last && len && !(len == strlen("default") && strncmp(text, "default", len) == 0))
+        return false;
+    *st = af_translate_put(t, "mask_empty_thoughts", line, af_translate_scalar(t, line, "true"));
+    if (*st == AF_OK)
+        *st = af_translate_put(t, last ? "mask_history" : "train_on_inputs", line,
+                               af_translate_scalar(t, line, last ? "true" : "false"));
+    return true;
+}
+
 static af_status keep_end(af_translation *t, int line)
 {
     const af_status st =
@@ -227,6 +245,8 @@ bool af_swift_translate(af_translation *t, int i, af_status *st)
         *st = put_variable(t, i);
         return true;
     }
+    if (is(key, "loss_scale") && put_loss_scale(t, n, line, st))
+        return true;
     if (is(key, "truncation_strategy") && af_translate_says(n, "left")) {
         *st = keep_end(t, line);
         return true;

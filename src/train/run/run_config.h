@@ -117,7 +117,7 @@ typedef struct af_run_config {
     /* data: the lists stay YAML, src/data reads them */
     const af_yaml *datasets, *test_datasets;
     const char *turn_template, *chat_template_jinja, *default_system;
-    bool mask_history, split_turns, enable_thinking;
+    bool mask_history, mask_empty_thoughts, split_turns, enable_thinking;
     af_strings eot_tokens;
     af_train_eos train_on_eot;
     int64_t min_sample_len;

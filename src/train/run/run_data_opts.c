@@ -12,6 +12,7 @@ af_data_opts af_run_data_opts(const af_run_config *run, const char *model)
         .turn_template = run->turn_template,
         .default_system = run->default_system,
         .mask_history = run->mask_history,
+        .mask_empty_thoughts = run->mask_empty_thoughts,
         .split_turns = run->split_turns,
         .no_thinking = !run->enable_thinking,
         .dataset_dir = run->dataset_dir,

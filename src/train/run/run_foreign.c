@@ -36,6 +36,11 @@ static const foreign_group groups[] = {
      "cut_cross_entropy_* dpo_use_logits_to_keep use_logits_to_keep use_num_logits_to_keep "
      "use_liger_loss "
      "base_model_attribute_name"},
+    {IDLE, "nothing is generated during a run but 'generate_samples'",
+     "max_lora_rank gpu_memory_utilization float8_kv_cache disable_log_stats use_exact_model_name"},
+    {REFUSED, "samples come from afinar itself: see 'generate_samples'", "fast_inference"},
+    {REFUSED, "see 'fp8' and 'load_in_8bit'", "load_in_fp8"},
+    {REFUSED, "see 'qat'", "qat_scheme"},
     {IDLE, "kernels are afinar's own",
      "autotune_* use_liger_kernel enable_liger_kernel liger_kernel_config liger_kernel liger_rope "
      "liger_rms_norm liger_rms_norm_gated liger_layer_norm liger_swiglu liger_glu_activation "
@@ -60,7 +65,8 @@ static const foreign_group groups[] = {
      "selective_checkpointing gradient_checkpointing_use_reentrant recompute_granularity "
      "recompute_method recompute_num_layers"},
     {IDLE, "memory is planned before a run: see 'afinar plan'",
-     "low_cpu_mem_usage max_memory gpu_memory_limit device_map offload_folder lora_on_cpu "
+     "offload_embedding low_cpu_mem_usage max_memory gpu_memory_limit device_map offload_folder "
+     "lora_on_cpu "
      "clear_cache_threshold layer_offloading ple_cpu_offload gc_steps gc_collect_steps "
      "torch_empty_cache_steps "
      "experimental_skip_move_to_device auto_find_batch_size memory_limit "

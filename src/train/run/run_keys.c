@@ -174,6 +174,8 @@ const af_key af_keys[] = {
      "system text of conversations without one", {0}, 0},
     {"mask_history", BOOL(mask_history), 0, 0, "false",
      "train on the last answer of a conversation alone", {0}, AF_NEED_TOKENS},
+    {"mask_empty_thoughts", BOOL(mask_empty_thoughts), 0, 0, "false",
+     "an empty thought at the beginning of an answer carries no loss", {0}, AF_NEED_TOKENS},
     {"split_turns", BOOL(split_turns), 0, 0, "false",
      "rows of their own for answers whose thought the chat template leaves out", {0},
      AF_NEED_TOKENS},

@@ -91,6 +91,7 @@ static const struct {
     {"gradient_checkpointing", "offload_disk", "activation_offloading", "true"},
     {"activation_offloading", "legacy", "activation_offloading", "true"},
     {"activation_offloading", "disk", "activation_offloading", "true"},
+    {"activation_offloading", "hidden_states", "activation_offloading", "true"},
     {"tf32", "auto", NULL, NULL},
     {"generate_samples", "true", NULL, NULL}, /* Axolotl: a switch, without prompts */
     {"generate_samples", "false", NULL, NULL},
@@ -122,6 +123,11 @@ static const struct {
     {"init_lora_weights", "true", "peft_init_lora_weights", "true"},
     {"resume_from_checkpoint", "true", "resume_from_checkpoint", "true"},
     {"resume_from_checkpoint", "false", "resume_from_checkpoint", "false"},
+    {"r", NULL, "lora_r", NULL}, /* of Unsloth's Python, as the next ones */
+    {"full_finetuning", "true", "adapter", "full"},
+    {"full_finetuning", "false", NULL, NULL},
+    {"use_gradient_checkpointing", "unsloth", "gradient_checkpointing", "true"},
+    {"use_gradient_checkpointing", NULL, "gradient_checkpointing", NULL},
     {"use_loftq", "true", "peft_init_lora_weights", "loftq"},
     {"use_loftq", "false", NULL, NULL},
     {"enable_wandb", "true", "report_to", "wandb"},

@@ -188,6 +188,7 @@ static af_status check_turn_keys(const af_run_config *r, const af_data_counts *c
                 {"roles_to_train", none},
                 {"train_on_eos", no_eos},
                 {"mask_history", none && r->mask_history},
+                {"mask_empty_thoughts", none && r->mask_empty_thoughts},
                 {"split_turns", none && r->split_turns},
                 {"default_system", none && !r->generate_samples.count},
                 {"chat_template", none && !r->generate_samples.count}};
