@@ -26,7 +26,7 @@ static void test_settings(void **state)
         {"optimizer: apollo_adamw\noptim_target_modules:\n  - attn\n  - mlp\n"
          "optim_args: {rank: 1, scale: 128, scale_type: tensor}",
          1, 200, 128, true, false, 2, 0, 0},
-        {"optim: apollo_adamw_layerwise\noptim_args: rank=8", 8, 200, 1, false, false, 0, 0, 1},
+        {"optim: apollo_adamw_layerwise\noptim_args: rank=8", 8, 200, 1, false, false, 0, 0, 0},
         {"use_apollo: true", 16, 200, 32, false, false, 0, 0, 0},
         {"optim: lion\nuse_apollo: true", 16, 200, 32, false, false, 0, 0, 0},
         {"use_apollo: true\noptim: adamw_torch\napollo_target: all\napollo_proj: random\n"
@@ -35,7 +35,7 @@ static void test_settings(void **state)
         {"use_apollo: true\napollo_target: q_proj,v_proj\napollo_rank: 4\napollo_scale: 2\n"
          "apollo_update_interval: 9\napollo_scale_type: tensor\napollo_scale_front: true\n"
          "apollo_layerwise: true",
-         4, 9, 2, true, true, 2, 0, 1},
+         4, 9, 2, true, true, 2, 0, 0},
         {"use_apollo: false\napollo_rank: 4\napollo_proj: svd", 128, 200, 1, false, false, 0, 2, 0},
     };
     (void)state;

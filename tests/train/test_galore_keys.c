@@ -4,6 +4,8 @@
 
 #include "train/run/run_keys.h"
 
+#include <math.h>
+
 #define BASE  "base_model: m\ndatasets:\n  - path: d.jsonl\noutput_dir: out\nadapter: full\n"
 #define HF    "optim: galore_adamw\n"
 #define SWIFT "model: m\ndataset: d.jsonl\noutput_dir: out\ntrain_type: full\nuse_galore: true\n"
@@ -27,7 +29,7 @@ static void test_settings(void **state)
         {BASE "optimizer: galore_adamw_8bit\noptim_target_modules:\n  - attn\n  - mlp\n"
               "optim_args: {rank: 8, proj_type: left}",
          8, 200, 0.25, AF_PROJECTION_LEFT, 2, 0, 1},
-        {BASE "optim: galore_adamw_layerwise", 128, 200, 0.25, AF_PROJECTION_STD, 0, 0, 1},
+        {BASE "optim: galore_adamw_layerwise", 128, 200, 0.25, AF_PROJECTION_STD, 0, 0, 0},
         {BASE "optim: galore_adamw_8bit_layerwise", 128, 200, 0.25, AF_PROJECTION_STD, 0, 0, 1},
         {BASE "use_galore: true", 16, 200, 2, AF_PROJECTION_STD, 0, 0, 0},
         {BASE "use_galore: true\noptim: adamw_torch\ngalore_target: all\ngalore_layerwise: false",
@@ -35,7 +37,7 @@ static void test_settings(void **state)
         {BASE "use_galore: true\noptim: adamw_8bit", 16, 200, 2, AF_PROJECTION_STD, 0, 0, 1},
         {BASE "use_galore: true\ngalore_target: q_proj,v_proj\ngalore_rank: 4\ngalore_scale: 0.5\n"
               "galore_update_interval: 9\ngalore_proj_type: right\ngalore_layerwise: true",
-         4, 9, 0.5, AF_PROJECTION_RIGHT, 2, 0, 1},
+         4, 9, 0.5, AF_PROJECTION_RIGHT, 2, 0, 0},
         {SWIFT, 128, 50, 1, AF_PROJECTION_STD, 0, 0, 0},
         {SWIFT "galore_rank: 3\ngalore_update_proj_gap: 5\ngalore_target_modules: [q_proj]", 3, 5,
          1, AF_PROJECTION_STD, 1, 0, 0},
@@ -61,6 +63,41 @@ static void test_settings(void **state)
             r.galore_scale, (int)r.galore_proj_type, r.optim_targets.count);
         CHECK_MSG(r.idle->count == cases[i].idle && r.instead->count == cases[i].instead,
                   "%s: %d idle, %d instead", cases[i].file, r.idle->count, r.instead->count);
+        af_run_config_clear(&r);
+    }
+}
+
+/* Layer by layer nothing is clipped; the command line wins. */
+static void test_clipping(void **state)
+{
+    static const char *const more[] = {"max_grad_norm=0.5"};
+    static const struct {
+        const char *file;
+        double clip;
+        int idle;
+        bool more;
+    } cases[] = {{BASE "optimizer: galore", 1, 0, false},
+                 {BASE "optim: galore_adamw", 1, 0, false},
+                 {BASE "optim: galore_adamw_layerwise", 0, 0, false},
+                 {BASE "optim: galore_adamw_layerwise\nmax_grad_norm: 1", 0, 1, false},
+                 {BASE "optim: galore_adamw_layerwise\nmax_grad_norm: 0", 0, 0, false},
+                 {BASE "optim: galore_adamw_layerwise\nmax_grad_norm: 1", 0.5, 1, true},
+                 {BASE "optim: galore_adamw_8bit_layerwise", 0, 0, false},
+                 {BASE "optim: apollo_adamw_layerwise", 0, 0, false},
+                 {BASE "use_galore: true\ngalore_layerwise: true\nmax_grad_norm: 2", 0, 1, false},
+                 {BASE "use_apollo: true\napollo_layerwise: true", 0, 0, false},
+                 {BASE "use_galore: true\ngalore_layerwise: false", 1, 0, false}};
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_run_config r = {0};
+        af_error err = {0};
+        char text[600];
+        snprintf(text, sizeof text, "%s\n", cases[i].file);
+        CHECK_MSG(af_run_config_parse(&r, text, strlen(text), "run.yaml", more, cases[i].more,
+                                      &err) == AF_OK,
+                  "%s: %s", text, err.msg);
+        CHECK_MSG(fabs(r.max_grad_norm - cases[i].clip) < 1e-12 && r.idle->count == cases[i].idle,
+                  "%s: %g, %d idle", text, r.max_grad_norm, r.idle->count);
         af_run_config_clear(&r);
     }
 }
@@ -101,6 +138,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_settings),
+        cmocka_unit_test(test_clipping),
         cmocka_unit_test(test_what_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

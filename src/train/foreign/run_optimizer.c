@@ -5,21 +5,20 @@
 
 static bool is(const char *key, const char *name) { return strcmp(key, name) == 0; }
 
-#define BITS    "the state of this optimizer has 32 bits here"
-#define CLIPPED "gradients are clipped first, which they are not there: see 'max_grad_norm'"
+#define BITS "the state of this optimizer has 32 bits here"
 
 static const struct {
-    const char *name, *ours, *why;
+    const char *name, *ours, *why; /* why: NULL = nothing differs */
 } kinds[] = {
     {"flash_lion", "lion", BITS},
     {"flash_sgd", "sgd", BITS},
     {"flash_adam", "adam", BITS},
     {"flash_adamw", "adamw", BITS},
     {"ao_adamw_fp8", "adamw", BITS},
-    {"apollo_adamw_layerwise", "apollo", CLIPPED},
+    {"apollo_adamw_layerwise", "apollo", NULL},
     {"galore_adamw_8bit", "galore", BITS},
-    {"galore_adamw_layerwise", "galore", CLIPPED},
-    {"galore_adamw_8bit_layerwise", "galore", BITS ", and " CLIPPED},
+    {"galore_adamw_layerwise", "galore", NULL},
+    {"galore_adamw_8bit_layerwise", "galore", BITS},
 };
 
 /* LLaMA-Factory and ms-swift: with 'use_galore' this is what projected gradients go to. */
@@ -38,11 +37,62 @@ static af_status projected_by(af_translation *t, const af_yaml *n, int line)
                                    : AF_OK;
 }
 
+/* Updates of one layer after the other, as soon as its gradient is there: the same numbers, but
+ * transformers and LLaMA-Factory clip what such an optimizer has used up and cleared. */
+static bool is_layerwise(const af_translation *t, const char *key, const af_yaml *n)
+{
+    if (is(key, "galore_layerwise") || is(key, "apollo_layerwise"))
+        return af_translate_says(n, "true") && af_has_optimizer_choice(t->root);
+    for (size_t k = 0; k < AF_LEN(kinds) && (is(key, "optimizer") || is(key, "optim")); k++)
+        if (af_translate_says(n, kinds[k].name))
+            return strstr(kinds[k].name, "_layerwise") && !af_has_optimizer_choice(t->root);
+    return false;
+}
+
+static bool clips_nothing(const af_translation *t)
+{
+    for (int i = 0; i < t->root->count; i++)
+        if (is_layerwise(t, t->root->key[i], t->root->item[i]))
+            return true;
+    return false;
+}
+
+/* The key of the file that has no effect then. */
+static af_status leave_clipping(af_translation *t, const af_yaml *n, int line)
+{
+    double v;
+    return af_yaml_f64(n, &v) && !(v > 0)
+               ? AF_OK
+               : af_run_idle_add(t->run, "max_grad_norm", line,
+                                 "the optimizer updates layer by layer and clips no gradients, in "
+                                 "its own trainer neither",
+                                 t->err);
+}
+
+static af_status put_kind(af_translation *t, const char *key, size_t k, int line)
+{
+    af_status st = AF_OK;
+    if (kinds[k].why)
+        AF_TRY(af_run_instead_add(t->run, kinds[k].name, line, kinds[k].why, 0, t->err));
+    st = af_translate_put(t, key, line, af_translate_scalar(t, line, kinds[k].ours));
+done:
+    return st;
+}
+
 bool af_optimizer_translate(af_translation *t, int i, af_status *st)
 {
     const char *key = t->root->key[i];
     const af_yaml *n = t->root->item[i];
     const int line = t->root->key_line[i];
+    if (line > 0 && is_layerwise(t, key, n)) {
+        *st = af_translate_put(t, "max_grad_norm", line, af_translate_scalar(t, line, "0"));
+        if (*st != AF_OK || strstr(key, "_layerwise"))
+            return true;
+    }
+    if (line > 0 && is(key, "max_grad_norm") && clips_nothing(t)) {
+        *st = leave_clipping(t, n, line);
+        return true;
+    }
     if (is(key, "optim") && af_has_optimizer_choice(t->root)) {
         *st = projected_by(t, n, line);
         return true;
@@ -50,9 +100,7 @@ bool af_optimizer_translate(af_translation *t, int i, af_status *st)
     for (size_t k = 0; k < AF_LEN(kinds) && line > 0 && (is(key, "optimizer") || is(key, "optim"));
          k++)
         if (af_translate_says(n, kinds[k].name)) {
-            *st = af_run_instead_add(t->run, kinds[k].name, line, kinds[k].why, 0, t->err);
-            if (*st == AF_OK)
-                *st = af_translate_put(t, key, line, af_translate_scalar(t, line, kinds[k].ours));
+            *st = put_kind(t, key, k, line);
             return true;
         }
     return false;
