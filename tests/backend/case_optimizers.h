@@ -128,22 +128,36 @@ static void case_lion_8bit(rec *r) { optimize_matrix(r, AF_OPTIMIZER_LION_8BIT, 
 static void case_rmsprop_8bit(rec *r) { optimize_matrix(r, AF_OPTIMIZER_RMSPROP_8BIT, 41, 129); }
 static void case_ademamix_8bit(rec *r) { optimize_matrix(r, AF_OPTIMIZER_ADEMAMIX_8BIT, 41, 129); }
 /* Parameters in bf16; the sums of gradients are f32. */
-static void optimize_bf16(rec *r, af_optimizer_kind kind, af_rounding rounding)
+static void optimize_bf16_by(rec *r, af_optimizer_opts o)
 {
+    o.weight_decay = 0.1;
+    o.max_grad_norm = 1;
+    o.seed = 42;
     af_tensor *p =
         rec_add(r, af_graph_param(r->g, "p", AF_DTYPE_BF16, 2, (int64_t[]){40, 128}), -1, 1);
     af_tensor *y = af_cast(r->g, p, AF_DTYPE_F32);
     finish(r, af_mul(r->g, y, y));
     r->outs = 0;
-    af_graph_optimizer(r->g, &(af_optimizer_opts){.kind = kind,
-                                                  .weight_decay = 0.1,
-                                                  .max_grad_norm = 1,
-                                                  .rounding = rounding,
-                                                  .seed = 42});
+    af_graph_optimizer(r->g, &o);
     af_graph_set_learning_rate(r->g, 1e-2);
     r->out[r->outs++] = p;
     r->step = true;
 }
+static void optimize_bf16(rec *r, af_optimizer_kind kind, af_rounding rounding)
+{
+    optimize_bf16_by(r, (af_optimizer_opts){.kind = kind, .rounding = rounding});
+}
+static void galore_bf16(rec *r, af_rounding rounding)
+{
+    optimize_bf16_by(
+        r,
+        (af_optimizer_opts){
+            .kind = AF_OPTIMIZER_GALORE, .rounding = rounding, .rank = 8, .scale = 1, .eps = 1e-3});
+    af_graph_set_step(r->g, 401);
+}
+static void case_galore_bf16(rec *r) { galore_bf16(r, AF_ROUNDING_NEAREST); }
+static void case_galore_stochastic(rec *r) { galore_bf16(r, AF_ROUNDING_STOCHASTIC); }
+static void case_galore_kahan(rec *r) { galore_bf16(r, AF_ROUNDING_KAHAN); }
 static void case_adamw_bf16(rec *r) { optimize_bf16(r, AF_OPTIMIZER_ADAMW, AF_ROUNDING_NEAREST); }
 static void case_adam_stochastic(rec *r)
 {

@@ -12,6 +12,7 @@ static double formula(int64_t i, int64_t k, int64_t step)
 }
 
 #include "ops/lowrank_model.h"
+#include "tensor/half.h"
 #include "tensor/svd.h"
 
 static const af_optimizer_opts std = {
@@ -281,6 +282,89 @@ static void test_projections_change_after_the_gap(void **state)
     close_one(&t);
 }
 
+/* ---- parameters in bf16 ---- */
+
+/* `parts`: two matrices in one parameter, the second of which begins at an odd place. */
+static void open_bf16(one *t, af_rounding rounding, af_dtype type, int threads, bool parts)
+{
+    static const int64_t whole[] = {150, 77}, flat[] = {2 * 35 * 33},
+                         part[2][2] = {{35, 33}, {33, 35}};
+    af_optimizer_opts o = other(AF_PROJECTION_STD, 6, 2, 1);
+    af_error err = {0};
+    o.rounding = type == AF_DTYPE_BF16 ? rounding : AF_ROUNDING_NEAREST;
+    CHECK_OK(af_graph_new(&t->g, &err), err);
+    CHECK_OK(af_cpu_open(&t->d, threads, &err), err);
+    t->p = af_graph_param(t->g, "p", type, parts ? 1 : 2, parts ? flat : whole);
+    t->x = af_graph_input(t->g, "x", AF_DTYPE_F32, parts ? 1 : 2, parts ? flat : whole);
+    if (parts)
+        af_param_parts(t->g, t->p, 2, part);
+    af_tensor *w = type == AF_DTYPE_BF16 ? af_cast(t->g, t->p, AF_DTYPE_F32) : t->p;
+    af_graph_backward(t->g, af_sum_all(t->g, af_mul(t->g, w, t->x)));
+    af_graph_optimizer(t->g, &o);
+    CHECK_OK(af_graph_prepare(t->g, t->d, &err), err);
+    af_graph_set_learning_rate(t->g, 0.01);
+    for (int64_t i = 0; i < af_count(t->p); i++)
+        af_st(t->p, i, (double)af_bf16_up(af_bf16_down((float)formula(i, 1, 0))));
+}
+
+/* Gradients that a cast to bf16 and back leaves as they are. */
+static void step_bf16(one *t, int s)
+{
+    for (int64_t i = 0; i < af_count(t->x); i++) {
+        const double x = formula(i / 77, 2, s) * formula(i % 77, 5, s) + 0.1 * formula(i, 8, s);
+        af_st(t->x, i, (double)af_bf16_up(af_bf16_down((float)x)));
+    }
+    run_one(t);
+}
+
+/* The kept rest of element i, of the states of the matrices in order. */
+static double rest_of(const one *t, bool parts, int64_t i)
+{
+    const int64_t first = parts ? 35 * 33 : af_count(t->p);
+    return i < first ? af_ld(state_of(t, "optimizer.0.rest"), i)
+                     : af_ld(state_of(t, "optimizer.1.rest"), i - first);
+}
+
+/* Next to f32 parameters with the same gradients, after one step and, with what is kept, three. */
+static void test_parameters_in_bf16(void **state)
+{
+    (void)state;
+    for (int c = 0; c < 6; c++) {
+        const af_rounding rounding = (af_rounding)(c / 2);
+        const bool parts = c % 2;
+        double bias = 0, worst = 0;
+        int64_t up = 0, n;
+        one t[3];
+        open_bf16(&t[0], rounding, AF_DTYPE_F32, 2, parts);
+        open_bf16(&t[1], rounding, AF_DTYPE_BF16, 1, parts);
+        open_bf16(&t[2], rounding, AF_DTYPE_BF16, 3, parts);
+        n = af_count(t[0].p);
+        for (int k = 0; k < 3; k++)
+            step_bf16(&t[k], 1);
+        for (int64_t i = 0; i < n; i++) {
+            const float exact = (float)af_ld(t[0].p, i), got = (float)af_ld(t[1].p, i);
+            const float near = af_bf16_up(af_bf16_down(exact)), ulp = fabsf(exact) / 128;
+            up += got > exact;
+            bias += (double)((got - exact) / ulp);
+            CHECK_MSG(rounding == AF_ROUNDING_STOCHASTIC ? fabsf(got - exact) < ulp
+                                                         : memcmp(&got, &near, sizeof got) == 0,
+                      "case %d, %d: %.9g, not %.9g", c, (int)i, (double)got, (double)exact);
+        }
+        CHECK_MSG(fabs(bias) / (double)n < 0.02 && up > n / 3 && up < 2 * n / 3,
+                  "case %d: %.3g, %d of %d up", c, bias / (double)n, (int)up, (int)n);
+        for (int s = 2; s <= 3; s++)
+            for (int k = 0; k < 3; k++)
+                step_bf16(&t[k], s);
+        for (int64_t i = 0; i < n && rounding == AF_ROUNDING_KAHAN; i++)
+            worst =
+                worse(worst, fabs(af_ld(t[1].p, i) + rest_of(&t[1], parts, i) - af_ld(t[0].p, i)));
+        CHECK_MSG(worst < 4e-5, "case %d: %.3g", c, worst);
+        assert_memory_equal(t[1].p->data, t[2].p->data, af_tensor_bytes(t[1].p));
+        for (int k = 0; k < 3; k++)
+            close_one(&t[k]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -293,6 +377,7 @@ int main(void)
         cmocka_unit_test(test_projections_are_whole_whatever_the_gradient),
         cmocka_unit_test(test_projections_stay_and_keep_their_signs),
         cmocka_unit_test(test_projections_change_after_the_gap),
+        cmocka_unit_test(test_parameters_in_bf16),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

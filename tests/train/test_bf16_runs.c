@@ -100,6 +100,8 @@ static void test_resumed_runs_have_the_same_bytes(void **state)
         {{"bf16_stochastic_round", "true"}, {"optimizer", "adamw"}},
         {{"kahan_sum", "true"}, {"optimizer", "adamw_8bit"}},
         {{"bf16_stochastic_round", "true"}, {"bf16", "true"}},
+        {{"kahan_sum", "true"}, {"optimizer", "galore"}},
+        {{"bf16_stochastic_round", "true"}, {"optimizer", "galore"}},
     };
     for (int c = 0; c < (int)AF_LEN(cases); c++) {
         char whole[600], again[600], from[700];

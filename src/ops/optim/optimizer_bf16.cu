@@ -1,4 +1,5 @@
-/* optimizer_bf16.cu - Adam on parameters in bf16, with f32 gradients and moments in f32 or 8 bits.
+/* optimizer_bf16.cu - Adam and GaLore on parameters in bf16, with f32 gradients and moments in f32
+ * or 8 bits.
  * Contract: bf16_weights.h; the update itself is that of adam.cuh. A block of Philox serves
  * eight elements: a thread has four of them, from a multiple of 4. */
 // variants: AF_ROUND=0..2
@@ -94,6 +95,36 @@ extern "C" __global__ void adam_bf16(bf16 *w, float *grads, const float *hyper, 
             store_n(v + i, vv);
         }
         store_n(grads + i, zero);
+    }
+}
+
+/* As galore_apply: a matrix may begin anywhere, so one element at a time. */
+extern "C" __global__ void galore_apply_bf16(bf16 *w, float *d, const float *hyper,
+                                             const float *stats, bf16 *rest, long long n,
+                                             float decay, float lr_factor, float scale,
+                                             long long seed, long long from)
+{
+    const float lr = hyper[0] * lr_factor;
+    const bool finite = stats[STATS_FINITE] == 1.0f;
+    const float step = lr * hyper[2] / hyper[1] * scale, keep = 1.0f - lr * decay;
+    const u64 stream = STREAM + (u64)hyper[3];
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n;
+         i += (i64)gridDim.x * blockDim.x) {
+        if (finite) {
+            float x = load(w + i);
+            if (AF_ROUND == 2)
+                x += load(rest + i);
+            x = keep * (x - step * d[i]);
+            if (AF_ROUND == 1) {
+                const philox p = philox_block((u64)seed, stream, (u64)(from + i) / 8);
+                w[i].bits = cut(x, rounding_bits(p, from + i));
+            } else {
+                store(w + i, x);
+            }
+            if (AF_ROUND == 2)
+                store(rest + i, x - load(w + i));
+        }
+        d[i] = 0.0f;
     }
 }
 

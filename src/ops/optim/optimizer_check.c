@@ -59,7 +59,8 @@ bool af_optimizer_check_type(af_graph *g, const af_optimizer_opts *o, const af_t
 {
     const af_optimizer_kind k = o->kind;
     const bool can = k == AF_OPTIMIZER_ADAM || k == AF_OPTIMIZER_ADAMW ||
-                     k == AF_OPTIMIZER_ADAMW_8BIT || k == AF_OPTIMIZER_ADAMW_TORCH_8BIT;
+                     k == AF_OPTIMIZER_ADAMW_8BIT || k == AF_OPTIMIZER_ADAMW_TORCH_8BIT ||
+                     k == AF_OPTIMIZER_GALORE;
     if (first && first->dtype == AF_DTYPE_BF16 && !can)
         af_graph_bad(g, "optimizer: kind %d does not update bf16 parameters ('%s')", (int)k,
                      first->name);

@@ -26,15 +26,21 @@ void af_optim_set_attr(af_node *n, const af_optimizer_opts *o, const af_tensor *
     n->attr.optim.projection = o->projection;
 }
 
-/* A state of `count` elements. */
-static af_tensor *matrix_moment(af_graph *g, const af_tensor *p, int number, const char *what,
-                                int64_t count)
+static af_tensor *matrix_state(af_graph *g, const af_tensor *p, int number, const char *what,
+                               int64_t count, af_dtype type)
 {
     char name[64];
     snprintf(name, sizeof name, "optimizer.%d.%s", number, what);
     return af_state_part_new(
         g, &(af_state_part){
-               .name = name, .dtype = p->dtype, .full = count, .from = p->flat, .matrix = true});
+               .name = name, .dtype = type, .full = count, .from = p->flat, .matrix = true});
+}
+
+/* A state of `count` elements: f32 of a bf16 parameter. */
+static af_tensor *matrix_moment(af_graph *g, const af_tensor *p, int number, const char *what,
+                                int64_t count)
+{
+    return matrix_state(g, p, number, what, count, af_grad_type(p));
 }
 
 /* The node with one or two states (b may be NULL), unless they are another rank's. */
@@ -103,7 +109,7 @@ static void update_galore(af_graph *g, const af_optimizer_opts *o, af_tensor *p,
                           int i)
 {
     const af_galore_shape s = af_galore_shape_for(p->dim[0], p->dim[1], o->rank, o->projection);
-    af_tensor *in[8] = {p, grad, g->hyper, g->stats};
+    af_tensor *in[9] = {p, grad, g->hyper, g->stats};
     int n_in = 4;
     in[n_in++] = matrix_moment(g, p, i, "m", s.low * s.rank);
     in[n_in++] = matrix_moment(g, p, i, "v", s.low * s.rank);
@@ -111,11 +117,14 @@ static void update_galore(af_graph *g, const af_optimizer_opts *o, af_tensor *p,
         in[n_in++] = matrix_moment(g, p, i, "right", s.C * s.rank);
     if (s.left)
         in[n_in++] = matrix_moment(g, p, i, "left", s.R * s.rank);
+    if (o->rounding == AF_ROUNDING_KAHAN)
+        in[n_in++] = matrix_state(g, p, i, "rest", af_count(p), AF_DTYPE_BF16);
     if (af_graph_failed(g) || !in[4])
         return;
     af_node *n = af_node_new(g, AF_OP_GALORE, in, n_in);
     af_optim_set_attr(n, o, p);
     n->attr.optim.number = i;
+    n->attr.optim.from = p->flat;
 }
 
 /* A matrix of a parameter (or its gradient) of several, `from` elements in. */

@@ -99,7 +99,7 @@ static af_status resolve_warmup(af_run_config *r, af_error *err)
 static bool updates_bf16(af_optimizer_kind k)
 {
     return k == AF_OPTIMIZER_ADAMW || k == AF_OPTIMIZER_ADAM || k == AF_OPTIMIZER_ADAMW_8BIT ||
-           k == AF_OPTIMIZER_ADAMW_TORCH_8BIT;
+           k == AF_OPTIMIZER_ADAMW_TORCH_8BIT || k == AF_OPTIMIZER_GALORE;
 }
 
 /* Keys that exclude each other. */
@@ -223,8 +223,8 @@ static af_status check_values(const af_run_config *r, af_error *err)
     int power_steps;
     if (af_method_bf16_weights(r) && !updates_bf16(r->optimizer))
         return af_fail(err, AF_EUSAGE,
-                       "%s: weights in bf16 are updated by adamw, adam, adamw_8bit or "
-                       "adamw_torch_8bit, not by this optimizer",
+                       "%s: weights in bf16 are updated by adamw, adam, adamw_8bit, "
+                       "adamw_torch_8bit or galore, not by this optimizer",
                        af_run_key_loc(r, "optimizer", at, sizeof at));
     if (r->optimizer == AF_OPTIMIZER_ADAM_MINI && !af_method_trains_base(r))
         return af_fail(err, AF_EUSAGE,

@@ -4,6 +4,7 @@
 #define NAME(before, kind, after)  NAMED(before, kind, after)
 #define adam_bf16                  NAME(adam_, KIND, _bf16)
 #define adam_8bit_bf16             NAME(adam_8bit_, KIND, _bf16)
+#define galore_apply_bf16          NAME(galore_apply_, KIND, _bf16)
 namespace NAME(, KIND, _bf16)
 {
 #include "ops/optim/optimizer_bf16.cu"
@@ -14,4 +15,5 @@ namespace NAME(, KIND, _bf16)
 #undef NAME
 #undef adam_bf16
 #undef adam_8bit_bf16
+#undef galore_apply_bf16
 #undef STREAM

@@ -15,6 +15,7 @@
  * first step: all are of the draw). Each points as its predecessor did, the first ones along fixed
  * signs. */
 #include "ops/common/twin.h"
+#include "ops/optim/bf16_weights.h"
 #include "ops/optim/lowrank/galore.h"
 #include "ops/optim/optimizer.h"
 
@@ -202,9 +203,15 @@ static void apply(const galore_job *j)
     const double lr = af_ld(j->in.hyper, AF_HYPER_LR) * j->n->attr.optim.lr_factor;
     const double step = lr * af_ld(j->in.hyper, AF_HYPER_CORRECTION2_SQRT) /
                         af_ld(j->in.hyper, AF_HYPER_CORRECTION1) * j->n->attr.optim.scale;
+    const bool bf16 = j->in.params->dtype == AF_DTYPE_BF16;
     for (int64_t i = 0; i < j->s.R * j->s.C; i++) {
-        const double w = af_ld(j->in.params, i) - step * direction(j, i / j->s.C, i % j->s.C);
-        af_st(j->in.params, i, w - lr * j->n->attr.optim.weight_decay * w);
+        const double old = bf16 ? af_bf16_weight(j->n, i) : af_ld(j->in.params, i);
+        const double w = old - step * direction(j, i / j->s.C, i % j->s.C);
+        const double x = w - lr * j->n->attr.optim.weight_decay * w;
+        if (bf16)
+            af_bf16_weight_set(j->n, i, x);
+        else
+            af_st(j->in.params, i, x);
     }
 }
 

@@ -235,6 +235,31 @@ static void launch_moments(const galore_launch *a)
     af_arg_f32(l, a->n->attr.optim.eps);
 }
 
+static void launch_apply(const galore_launch *a)
+{
+    const int64_t count = a->s.R * a->s.C;
+    const bool bf16 = a->in.params->dtype == AF_DTYPE_BF16;
+    af_kernel *k =
+        bf16 ? af_cuda_kernel(a->cu, "optimizer_bf16.cu", "galore_apply_bf16",
+                              af_cuda_text(a->cu, "AF_ROUND=%d", a->n->attr.optim.rounding))
+             : af_cuda_kernel(a->cu, "galore.cu", "galore_apply", "");
+    af_launch *l = af_cuda_launch(a->cu, a->n, k, grid_of(a, count), 1, 1, THREADS, 0);
+    af_arg_ptr(l, a->in.params->data);
+    af_arg_ptr(l, a->in.grads->data);
+    af_arg_ptr(l, a->in.hyper->data);
+    af_arg_ptr(l, a->in.stats->data);
+    if (bf16)
+        af_arg_ptr(l, a->in.rest ? a->in.rest->data : NULL);
+    af_arg_i64(l, count);
+    af_arg_f32(l, a->n->attr.optim.weight_decay);
+    af_arg_f32(l, a->n->attr.optim.lr_factor);
+    af_arg_f32(l, a->n->attr.optim.scale);
+    if (bf16) {
+        af_arg_u64(l, a->n->attr.optim.seed);
+        af_arg_i64(l, a->n->attr.optim.from);
+    }
+}
+
 static void launch_step(const galore_launch *a)
 {
     const bool both = a->s.right && a->s.left;
@@ -251,16 +276,7 @@ static void launch_step(const galore_launch *a)
     } else {
         multiply(a, a->g, a->s.left ? a->u : a->low, false, a->s.left ? a->low : a->v, true);
     }
-    const int64_t count = a->s.R * a->s.C;
-    af_launch *l = launch(a, "galore_apply", grid_of(a, count), THREADS);
-    af_arg_ptr(l, a->in.params->data);
-    af_arg_ptr(l, a->in.grads->data);
-    af_arg_ptr(l, a->in.hyper->data);
-    af_arg_ptr(l, a->in.stats->data);
-    af_arg_i64(l, count);
-    af_arg_f32(l, a->n->attr.optim.weight_decay);
-    af_arg_f32(l, a->n->attr.optim.lr_factor);
-    af_arg_f32(l, a->n->attr.optim.scale);
+    launch_apply(a);
 }
 
 static af_status galore_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
@@ -268,7 +284,7 @@ static af_status galore_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *
     uint64_t bytes;
     galore_launch a = open(cu, n, cu->work, &bytes);
     (void)g;
-    if (a.in.params->dtype != AF_DTYPE_F32)
+    if (a.in.params->dtype != AF_DTYPE_F32 && a.in.params->dtype != AF_DTYPE_BF16)
         return af_cuda_no_type(n, a.in.params, err);
     if (a.s.n == 0)
         return AF_OK;

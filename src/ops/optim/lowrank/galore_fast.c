@@ -1,9 +1,10 @@
-/* galore_fast.c - GaLore on f32 matrices; the formula is in galore_cpu.c.
+/* galore_fast.c - GaLore on f32 and bf16 matrices; the formula is in galore_cpu.c.
  *
  * Products with the gradient are GEMMs. Sums of thin matrices are in double, each in its order:
  * results do not depend on the threads. */
 #include "ops/common/cpu_fast.h"
 #include "ops/common/twin.h"
+#include "ops/optim/bf16_weights.h"
 #include "ops/optim/lowrank/galore.h"
 #include "ops/optim/optimizer.h"
 
@@ -263,6 +264,28 @@ static void apply_rows(void *arg, int64_t from, int64_t to, int share)
     }
 }
 
+/* Pieces of AF_BF16_RUN parameters in bf16. Those of a matrix inside a parameter may not begin
+ * where a word of random numbers does: one by one. */
+static void apply_bf16(void *arg, int64_t from, int64_t to, int share)
+{
+    (void)share;
+    const galore_fast_job *j = arg;
+    float *restrict d = j->in.grads->data, x[AF_BF16_RUN];
+    const bool words = j->n->attr.optim.from % 8 == 0;
+    for (int64_t p = from; p < to; p++) {
+        const int64_t at = p * AF_BF16_RUN, count = AF_MIN(j->s.R * j->s.C - at, AF_BF16_RUN);
+        af_bf16_weights_load(j->n, at, count, x);
+        for (int64_t k = 0; k < count; k++) {
+            x[k] = j->keep * (x[k] - j->step * d[at + k]);
+            d[at + k] = 0.0f;
+        }
+        if (words)
+            af_bf16_weights_store(j->n, at, count, x);
+        for (int64_t k = 0; k < count && !words; k++)
+            af_bf16_weight_set(j->n, at + k, (double)x[k]);
+    }
+}
+
 static void galore_run(const af_node *n, af_cpu *cpu)
 {
     const af_optim_inputs in = af_optim_in(n);
@@ -285,7 +308,10 @@ static void galore_run(const af_node *n, af_cpu *cpu)
     project(&j);
     af_pool_run(cpu->pool, (j.s.low * j.s.rank + MOMENTS - 1) / MOMENTS, step_moments, &j);
     project_back(&j);
-    af_pool_run(cpu->pool, j.s.R, apply_rows, &j);
+    if (in.params->dtype == AF_DTYPE_BF16)
+        af_pool_run(cpu->pool, (j.s.R * j.s.C + AF_BF16_RUN - 1) / AF_BF16_RUN, apply_bf16, &j);
+    else
+        af_pool_run(cpu->pool, j.s.R, apply_rows, &j);
 }
 
 static uint64_t galore_work(const af_node *n, int threads)
@@ -298,5 +324,6 @@ const af_cpu_op *af_galore_fast(const af_node *n)
 {
     static const af_cpu_op fast = {galore_run, galore_work};
     const af_optim_inputs in = af_optim_in(n);
-    return in.params->dtype == AF_DTYPE_F32 && in.grads->dtype == AF_DTYPE_F32 ? &fast : NULL;
+    const bool known = in.params->dtype == AF_DTYPE_F32 || in.params->dtype == AF_DTYPE_BF16;
+    return known && in.grads->dtype == AF_DTYPE_F32 ? &fast : NULL;
 }
