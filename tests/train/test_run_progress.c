@@ -272,9 +272,18 @@ static void test_shares_of_a_warm_up(void **state)
         int64_t steps, most;
         double share;
         int64_t peak;
-    } cases[] = {{90, 0, 0.03, 3},       {90, 100, 0.03, 2},  {33, 100, 0.03, 0},
-                 {34, 100, 0.03, 2},     {66, 100, 0.03, 2},  {100, 100, 0.03, 3},
-                 {9000, 100, 0.03, 100}, {9000, 0, 0.03, 270}};
+    } cases[] = {{90, 0, 0.03, 3},
+                 {90, 100, 0.03, 2},
+                 {33, 100, 0.03, 0},
+                 {34, 100, 0.03, 2},
+                 {66, 100, 0.03, 2},
+                 {100, 100, 0.03, 3},
+                 {9000, 100, 0.03, 100},
+                 {9000, 0, 0.03, 270},
+                 /* of runs of Axolotl 0.20, as their model cards have it */
+                 {66, 1000000000, 0.1, 6},
+                 {44, 1000000000, 0.05, 2},
+                 {188, 1000000000, 0.03, 5}};
     for (size_t i = 0; i < AF_LEN(cases); i++) {
         const af_run_config r = {.max_steps = cases[i].steps,
                                  .micro_batch_size = 1,

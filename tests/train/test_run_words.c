@@ -127,7 +127,9 @@ static void test_warm_up_of_axolotl(void **state)
         {AX "wandb_entity: me", theirs},
         {AX "flash_attention: true\nwarmup_steps: 0", "warmup_steps: 0\n"},
         {AX "flash_attention: true\nwarmup_steps: 7", "warmup_steps: 7\n"},
-        {AX "flash_attention: true\nwarmup_ratio: 0.1", "warmup_ratio: 0.1\nwarmup_max_steps: 0\n"},
+        {AX "flash_attention: true\nwarmup_ratio: 0.1",
+         "warmup_ratio: 0.1\nwarmup_max_steps: 1000000000\n"},
+        {AX "warmup_ratio: 0.1", "warmup_ratio: 0.1\nwarmup_max_steps: 0\n"},
         {AX "warmup_ratio: 0.1\nwarmup_max_steps: 3", "warmup_max_steps: 3\n"},
         {TRL "use_peft: true\nattn_implementation: sdpa", none},
     };

@@ -15,9 +15,14 @@ static bool is_axolotl(const af_run_config *r)
 
 void af_axolotl_preset(af_run_config *r)
 {
+    const int64_t no_limit = 1000000000;
     if (!is_axolotl(r) || af_run_key_is_set(r, "warmup_steps") ||
-        af_run_key_is_set(r, "warmup_ratio") || af_run_key_is_set(r, "warmup_max_steps"))
+        af_run_key_is_set(r, "warmup_max_steps"))
         return;
+    if (af_run_key_is_set(r, "warmup_ratio")) { /* it rounds a share down */
+        r->warmup_max_steps = r->warmup_ratio > 0 ? no_limit : 0;
+        return;
+    }
     r->warmup_ratio = 0.03;
     r->warmup_max_steps = 100;
     r->axolotl_warmup = true;

@@ -164,7 +164,8 @@ static const foreign_group groups[] = {
     {IDLE, "only 'pissa_init' reads it", "pissa_iter"},
     {IDLE, "no code of a model is ever run", "trust_remote_code"},
     {IDLE, "it is read from the model's folder",
-     "model_type tokenizer_type type_of_model processor_type base_model_config cls_model_config "
+     "model_type tokenizer_type type_of_model processor_type processor_config "
+     "base_model_config cls_model_config "
      "tokenizer_use_fast use_fast_tokenizer tokenizer_legacy tokenizer_use_mistral_common "
      "tokenizer_save_jinja_files is_falcon_derived_model is_llama_derived_model "
      "is_mistral_derived_model is_qwen_derived_model model_revision revision_of_model "
@@ -348,8 +349,10 @@ static const foreign_group groups[] = {
     {REFUSED, "set 'saves_per_epoch'", "save_epochs"},
     {REFUSED, "no code but afinar's own is run",
      "external_plugins custom_register_path custom_dataset_info callbacks"},
-    {REFUSED, "it is read with ms-swift's dataset swift/self-cognition",
-     "model_author"},
+    {REFUSED,
+     "ms-swift reads it with the dataset swift/self-cognition; a model is named by 'base_model'",
+     "model_author model_name"},
+    {REFUSED, "records of ms-swift's decision tasks are not read", "decision_*"},
     {REFUSED, "see 'unfrozen_parameters' and 'adapter: freeze'",
      "freeze_llm"},
     {REFUSED, "name fields with the 'field_...' keys of 'datasets'",
