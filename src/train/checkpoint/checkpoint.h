@@ -59,6 +59,9 @@ AF_CHECKED af_status af_checkpoint_newest(const char *output, const af_train_hoo
 AF_CHECKED af_status af_resume_check(const af_run_model *m, const af_run_data *d,
                                      const af_train_hooks *hooks, const char *checkpoint,
                                      af_error *err);
+/* The same with the run file of a complete run in output_dir: what it would do otherwise. */
+AF_CHECKED af_status af_resume_check_complete(const af_run_config *run, const af_train_hooks *hooks,
+                                              af_error *err);
 void af_resume_check_data(const af_run_progress *p, const af_run_data *d,
                           const af_train_hooks *hooks);
 /* Checks every file of a checkpoint against its manifest. */

@@ -182,6 +182,54 @@ static af_status check_blocks(const af_adapter *a, const af_adapter *own, const 
     return AF_OK;
 }
 
+/* What one of the checkpoint and the run has and the other lacks: it would begin at zero, or what
+ * was learnt would get lost. `what` has an article. */
+static af_status differs(const char *dir, bool stored, const char *what, const char *where,
+                         af_error *err)
+{
+    return af_fail(err, AF_EUSAGE,
+                   "'%s' has %s%s on '%s', this run has %s: resume with the keys it was made with",
+                   dir, stored ? "" : "no ", stored ? what : strchr(what, ' ') + 1, where,
+                   stored ? "none" : "one");
+}
+
+static af_status check_module(const af_adapter_module *x, const af_adapter_module *y,
+                              const char *path, const char *dir, af_error *err)
+{
+    if (!x->rank != !y->rank)
+        return differs(dir, x->rank, "an adapter", path, err);
+    if (x->rank != y->rank)
+        return af_fail(err, AF_EUSAGE, "'%s' has rank %d on '%s', the run has %d", dir, x->rank,
+                       path, y->rank);
+    if (!x->magnitude != !y->magnitude)
+        return differs(dir, x->magnitude, "a magnitude of DoRA", path, err);
+    return !x->bias != !y->bias ? differs(dir, x->bias, "a bias of an adapter", path, err) : AF_OK;
+}
+
+/* The same modules, and the same tensors and rows next to them. */
+static af_status check_parts(const af_adapter *a, const af_adapter *own, const char *dir,
+                             af_error *err)
+{
+    static const char *const tables[AF_TOKEN_TABLES] = {"the embedding", "the head"};
+    const af_model_spec *s = own->spec;
+    af_status st = AF_OK;
+    for (int i = 0; i < s->modules && st == AF_OK; i++)
+        st = check_module(&a->module[i], &own->module[i], s->module[i].path, dir, err);
+    for (int i = 0; i < s->tensors && st == AF_OK; i++)
+        if (!a->saved[i] != !own->saved[i])
+            st = differs(dir, a->saved[i], "a trained tensor", s->tensor[i].name, err);
+    for (int k = 0; k < AF_TOKEN_TABLES && st == AF_OK; k++) {
+        const af_token_rows *x = &a->tokens[k], *y = &own->tokens[k];
+        if (x->count != y->count ||
+            (x->count && memcmp(x->index, y->index, (size_t)x->count * sizeof *x->index) != 0))
+            st = af_fail(err, AF_EUSAGE,
+                         "'%s' has %d trained rows of %s, this run %d%s: resume with the keys it "
+                         "was made with",
+                         dir, x->count, tables[k], y->count, x->count == y->count ? " others" : "");
+    }
+    return st;
+}
+
 static af_status load_adapter(af_step_graph *g, const char *dir, af_error *err)
 {
     af_status st = AF_OK;
@@ -192,6 +240,7 @@ static af_status load_adapter(af_step_graph *g, const char *dir, af_error *err)
     AF_TRY(check_blocks(a, own, dir, err));
     if (a->config.r != rank)
         AF_TRY(af_fail(err, AF_EUSAGE, "'%s' has rank %d, the run has %d", dir, a->config.r, rank));
+    AF_TRY(check_parts(a, saved ? saved : own, dir, err));
     if (saved)
         af_start_restore(own, a);
     st = af_adapter_upload(saved ? own : a, &g->leaves, err);

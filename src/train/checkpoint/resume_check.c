@@ -46,6 +46,11 @@ static bool is_key(const key_line *l, const char *name)
     return (size_t)l->key_len == strlen(name) && memcmp(l->key, name, strlen(name)) == 0;
 }
 
+static bool same_value(const key_line *a, const key_line *b)
+{
+    return a->value_len == b->value_len && memcmp(a->value, b->value, (size_t)a->value_len) == 0;
+}
+
 static bool is_free(const key_line *l)
 {
     static const char *const keys[] = {"output_dir",
@@ -82,7 +87,6 @@ static bool is_free(const key_line *l)
                                        "attention",
                                        "gradient_checkpointing",
                                        "activation_offloading",
-                                       "base_model",
                                        "generate_samples",
                                        "generate_samples_steps",
                                        "generate_samples_tokens",
@@ -91,6 +95,21 @@ static bool is_free(const key_line *l)
     for (size_t i = 0; i < AF_LEN(keys); i++)
         any |= is_key(l, keys[i]);
     return any;
+}
+
+/* Which weights of the model are trained: a checkpoint has all of them, and those that the run does
+ * not train would be the base's again. */
+static bool is_choice_of_weights(const key_line *now, const key_line *then)
+{
+    static const char *const keys[] = {
+        "unfrozen_parameters",     "freeze_parameters",    "freeze_parameters_regex",
+        "freeze_parameters_ratio", "trainable_parameters", "trainable_parameters_regex",
+        "freeze_trainable_layers", "freeze_extra_modules", "freeze_trainable_modules"};
+    const key_line freeze = {.value = "freeze", .value_len = 6};
+    for (size_t i = 0; i < AF_LEN(keys); i++)
+        if (is_key(now, keys[i]))
+            return true;
+    return is_key(now, "adapter") && (same_value(now, &freeze) || same_value(then, &freeze));
 }
 
 /* The run leaves the key alone, and the file lacks it: the version that wrote it did not know it.
@@ -102,37 +121,51 @@ static bool is_new(const af_run_config *run, const key_line *now, const key_line
     return then->value == not_set && af_key_find(name) && !af_run_key_is_set(run, name);
 }
 
-static af_status compare(const af_run_config *run, const af_train_hooks *hooks, const key_line *now,
-                         const key_line *then, af_error *err)
+/* Two run files: what is run now, and what wrote `made`, "the checkpoint" or "the run" (which is
+ * complete: nothing of it is read). */
+typedef struct comparison {
+    const af_run_config *run;
+    const af_train_hooks *hooks;
+    const char *made;
+    bool complete;
+} comparison;
+
+static af_status compare(const comparison *c, const key_line *now, const key_line *then,
+                         af_error *err)
 {
     char at[300];
-    if (now->value_len == then->value_len &&
-        memcmp(now->value, then->value, (size_t)now->value_len) == 0)
+    if (same_value(now, then))
         return AF_OK;
-    if (is_key(now, "optimizer"))
+    if (is_key(now, "optimizer") && !c->complete)
         return af_fail(err, AF_EUSAGE,
                        "%s: the optimizer is %.*s, but the checkpoint has the state of %.*s",
-                       af_run_key_loc(run, "optimizer", at, sizeof at), now->value_len, now->value,
-                       then->value_len, then->value);
-    if (!is_free(now) && !is_new(run, now, then))
-        af_run_log(hooks, "note: %.*s is %.*s now; the checkpoint was made with %.*s", now->key_len,
-                   now->key, now->value_len, now->value, then->value_len, then->value);
+                       af_run_key_loc(c->run, "optimizer", at, sizeof at), now->value_len,
+                       now->value, then->value_len, then->value);
+    if (is_choice_of_weights(now, then) && !c->complete && !is_new(c->run, now, then))
+        return af_fail(err, AF_EUSAGE,
+                       "%.*s is %.*s now, the checkpoint was made with %.*s: what it has learnt "
+                       "elsewhere would get lost; resume with the keys it was made with",
+                       now->key_len, now->key, now->value_len, now->value, then->value_len,
+                       then->value);
+    if (!is_free(now) && !is_new(c->run, now, then))
+        af_run_log(c->hooks, "note: %.*s is %.*s now; %s was made with %.*s", now->key_len,
+                   now->key, now->value_len, now->value, c->made, then->value_len, then->value);
     return AF_OK;
 }
 
-static af_status compare_texts(const af_run_config *run, const af_train_hooks *hooks,
-                               const char *now, const char *then, af_error *err)
+static af_status compare_texts(const comparison *c, const char *now, const char *then,
+                               af_error *err)
 {
     key_line l;
     af_status st = AF_OK;
     for (const char *at = now; st == AF_OK && next_line(&at, &l);) {
         const key_line old = find(then, &l);
-        st = compare(run, hooks, &l, &old, err);
+        st = compare(c, &l, &old, err);
     }
     for (const char *at = then; st == AF_OK && next_line(&at, &l);) {
         const key_line new = find(now, &l);
         if (new.value == not_set)
-            st = compare(run, hooks, &new, &l, err);
+            st = compare(c, &new, &l, err);
     }
     return st;
 }
@@ -155,25 +188,41 @@ static void compare_templates(const af_run_model *m, const af_run_data *d,
     af_template_close(then);
 }
 
-af_status af_resume_check(const af_run_model *m, const af_run_data *d, const af_train_hooks *hooks,
-                          const char *checkpoint, af_error *err)
+/* The run file that `dir` has, if it has one. */
+static af_status compare_with(const comparison *c, const char *dir, af_error *err)
 {
     af_status st = AF_OK;
-    char *path = af_path_join(checkpoint, "run.yaml"), *now = NULL, *then = NULL;
+    char *path = af_path_join(dir, "run.yaml"), *now = NULL, *then = NULL;
     uint64_t size;
     if (!path)
-        return af_fail_nomem(err, "a path", strlen(checkpoint));
+        return af_fail_nomem(err, "a path", strlen(dir));
     if (af_file_exists(path)) {
-        AF_TRY(af_run_config_text(m->run, &now, err));
+        AF_TRY(af_run_config_text(c->run, &now, err));
         AF_TRY(af_file_read(&then, &size, path, RUN_BYTES_MAX, err));
-        AF_TRY(compare_texts(m->run, hooks, now, then, err));
+        AF_TRY(compare_texts(c, now, then, err));
     }
-    compare_templates(m, d, hooks, checkpoint);
 done:
     free(path);
     free(now);
     free(then);
     return st;
+}
+
+af_status af_resume_check(const af_run_model *m, const af_run_data *d, const af_train_hooks *hooks,
+                          const char *checkpoint, af_error *err)
+{
+    const comparison c = {m->run, hooks, "the checkpoint", false};
+    const af_status st = compare_with(&c, checkpoint, err);
+    if (st == AF_OK)
+        compare_templates(m, d, hooks, checkpoint);
+    return st;
+}
+
+af_status af_resume_check_complete(const af_run_config *run, const af_train_hooks *hooks,
+                                   af_error *err)
+{
+    const comparison c = {run, hooks, "the run", true};
+    return compare_with(&c, run->output_dir, err);
 }
 
 void af_resume_check_data(const af_run_progress *p, const af_run_data *d,

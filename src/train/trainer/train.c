@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "dist/comm_device.h"
 #include "dist/launcher.h"
+#include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/run_files.h"
 #include "train/report/next_steps.h"
 #include "train/run/method.h"
@@ -304,6 +305,15 @@ static af_status train_ranks(const af_run_config *run, const af_train_hooks *hoo
     return st;
 }
 
+/* The run is complete, maybe with other keys than those of now: they are named. */
+static af_status leave_complete(const af_run_config *run, const af_train_hooks *hooks,
+                                af_train_result *result, af_error *err)
+{
+    const af_status st = af_resume_check_complete(run, hooks, err);
+    result->nothing_to_do = st == AF_OK;
+    return st;
+}
+
 static af_status read_and_train(const char *run_file, const char *const *overrides, int count,
                                 const af_train_hooks *hooks, af_train_result *result, af_error *err)
 {
@@ -318,7 +328,7 @@ static af_status read_and_train(const char *run_file, const char *const *overrid
     if (!resume)
         st = af_fail_nomem(err, "a command", 256);
     else if (af_run_folder_finished(&run))
-        result->nothing_to_do = true;
+        st = leave_complete(&run, hooks, result, err);
     else
         st = train_ranks(&run, hooks, resume, result, err);
     free(resume);
