@@ -292,7 +292,8 @@ static void put_common(json_t *o, const af_adapter_config *c)
 static void put_lora(json_t *o, const af_adapter_config *c)
 {
     const bool is_true = !c->init_weights || strcmp(c->init_weights, "true") == 0 ||
-                         strcmp(c->init_weights, "xavier") == 0; /* PEFT has no such name */
+                         strcmp(c->init_weights, "xavier") == 0 || /* PEFT has no such name */
+                         c->lora_bias; /* with which PEFT reads no other */
     set_constants(o);
     json_object_set_new(o, "alpha_pattern", patterns_json(c->alpha_pattern, c->alpha_patterns));
     json_object_set_new(o, "init_lora_weights",

@@ -71,6 +71,10 @@ train dora peft_use_dora=true
 config dora '"use_dora": true'
 [ "$(names dora | grep -c lora_magnitude_vector)" = 14 ] || die "DoRA has no magnitudes"
 
+train leaning lora_bias=true peft_init_lora_weights=gaussian
+config leaning '"lora_bias": true'
+config leaning '"init_lora_weights": true' # PEFT reads no other start next to a bias
+
 train layers 'lora_layers_to_transform=[1]'
 names layers | grep -q layers.1. || die "layer 1 has no adapter"
 ! names layers | grep -q layers.0. || die "layer 0 has an adapter"
