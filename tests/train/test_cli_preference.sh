@@ -158,6 +158,14 @@ key "metric_for_best_model is 'mse', but evaluations of this run have loss, accu
     metric_for_best_model=mse eval_delay=2
 "$AFINAR" eval "$tmp/classes.yaml" --json 2> /dev/null | grep -qE '^\{"loss": [0-9.]+, "accuracy": [0-9.]+, "f1": [0-9.]+, "rows": 2\}$' || { echo "eval of classes"; exit 1; }
 "$AFINAR" eval "$tmp/numbers.yaml" --json 2> /dev/null | grep -qE '^\{"loss": [0-9.]+, "mse": [0-9.]+, "rows": 2\}$' || { echo "eval of numbers"; exit 1; }
+# the records are as long as 'data check' counts them, and scores have no tokens with loss: the line, the card and the report
+for name in classes numbers reward-shown; do
+    tokens=$("$AFINAR" data check "$tmp/$name.yaml" 2> /dev/null | awk '$1 == "tokens" {print $2}')
+    "$AFINAR" train "$tmp/$name.yaml" --force max_steps=1 > /dev/null 2> "$tmp/err"
+    grep -qE "^data: [0-9]+ records, $tokens tokens; 1 steps$" "$tmp/err" || { grep '^data' "$tmp/err"; echo "$name has $tokens tokens"; exit 1; }
+    grep -qE "^[0-9]+ records, $tokens tokens[;.]" "$tmp/$name/README.md" || { grep records, "$tmp/$name/README.md"; echo "card of $name"; exit 1; }
+    ! grep -q 'tokens with loss' "$tmp/$name/report.html" || { echo "report of $name"; exit 1; }
+done
 "$AFINAR" plan "$tmp/shown.yaml" > "$tmp/stdout" 2> "$tmp/err"
 grep -q 'computed once for both answers' "$tmp/stdout" || { cat "$tmp/stdout"; echo "plan does not say it"; exit 1; }
 echo "$cases messages"

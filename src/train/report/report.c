@@ -157,12 +157,14 @@ static void put_tables(af_buf *b, const af_report_source *r)
     }
     put_row(b, "training time, s", "%.1f", p->seconds);
     put_row(b, "tokens", "%.0f", (double)p->tokens);
-    put_row(b, "tokens with loss", "%.0f", (double)p->supervised);
+    if (!af_run_scores(r->run))
+        put_row(b, "tokens with loss", "%.0f", (double)p->supervised);
     put_row(b, "padding avoided, tokens", "%.0f", (double)p->padded);
     af_buf_str(b, "</table></section><section><h2>Data</h2><table>");
     put_row(b, "records", "%.0f", (double)d->store.records);
-    put_row(b, "tokens", "%.0f", (double)d->store.tokens);
-    put_row(b, "tokens with loss", "%.0f", (double)d->store.supervised);
+    put_row(b, "tokens", "%.0f", (double)af_run_data_tokens(d, r->run));
+    if (!af_run_scores(r->run))
+        put_row(b, "tokens with loss", "%.0f", (double)d->store.supervised);
     put_row(b, "truncated records", "%.0f", (double)d->counts.truncated);
     put_row(b, "dropped records", "%.0f", (double)d->counts.dropped);
     put_row(b, "evaluation records", "%.0f", (double)d->eval_items);

@@ -20,8 +20,9 @@ static const char *method_name(const af_run_model *m)
     return m->run->method == AF_METHOD_QLORA ? "QLoRA" : "LoRA";
 }
 
-static void put_data(af_buf *b, const af_run_data *d, af_card *c)
+static void put_data(af_buf *b, const af_report_source *s, af_card *c)
 {
+    const af_run_data *d = s->data;
     const int files = af_dataset_file_count(&d->store);
     af_buf_str(b, "\n## Data\n\n");
     for (int i = 0; i < AF_MIN(files, AF_CARD_LIST); i++) {
@@ -32,8 +33,10 @@ static void put_data(af_buf *b, const af_run_data *d, af_card *c)
     }
     if (files > AF_CARD_LIST)
         af_buf_printf(b, "- and %d more files\n", files - AF_CARD_LIST);
-    af_buf_printf(b, "\n%" PRId64 " records, %" PRIu64 " tokens, %" PRIu64 " of them with loss",
-                  d->store.records, d->store.tokens, d->store.supervised);
+    af_buf_printf(b, "\n%" PRId64 " records, %" PRIu64 " tokens", d->store.records,
+                  af_run_data_tokens(d, s->run));
+    if (!af_run_scores(s->run)) /* they have one loss per text */
+        af_buf_printf(b, ", %" PRIu64 " of them with loss", d->store.supervised);
     if (d->eval_items)
         af_buf_printf(b, "; %" PRId64 " records for evaluation", d->eval_items);
     af_buf_str(b, ".\n");
@@ -96,7 +99,7 @@ af_status af_run_card_write(const af_report_source *s, af_error *err)
     af_buf_printf(&b, "%s of ", method_name(m));
     af_card_code(&b, r->base_model);
     af_buf_str(&b, ".\n");
-    put_data(&b, s->data, &c);
+    put_data(&b, s, &c);
     put_settings(&b, s);
     put_results(&b, r, s->progress);
     c.body = b.data;

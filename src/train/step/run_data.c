@@ -5,6 +5,7 @@
 #include "data/render/renderer.h"
 #include "data/shape/data_source.h"
 #include "data/store/dataset_reader.h"
+#include "data/store/pair_row.h"
 #include "train/run/run_data_opts.h"
 #include "train/step/ranks.h"
 
@@ -352,6 +353,17 @@ af_status af_run_data_peek(const af_run_config *run, const af_run_model *model, 
 done:
     af_run_data_close(&d);
     return st;
+}
+
+uint64_t af_run_data_tokens(const af_run_data *d, const af_run_config *run)
+{
+    const af_token_store *s = &d->store;
+    af_pair_row first;
+    if (af_run_rl(run) == AF_RL_NONE || !s->records ||
+        af_pair_row_read(&first, s, 0, NULL) != AF_OK)
+        return s->tokens;
+    const int64_t labels = af_run_rl(run) == AF_RL_LABELS ? first.second_len : 0; /* of each text */
+    return s->tokens - (uint64_t)(s->records * (AF_PAIR_HEADER + labels));
 }
 
 void af_run_data_close(af_run_data *d)

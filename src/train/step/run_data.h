@@ -30,6 +30,8 @@ AF_CHECKED af_status af_run_data_peek(const af_run_config *run, const af_run_mod
 void af_run_data_close(af_run_data *d); /* an empty one is allowed */
 /* Whether the prompt of a pair is computed once for both answers. */
 bool af_run_data_shares(const af_run_config *run, const af_model_spec *spec);
+/* The tokens of the records in `store`; a prompt of two answers counts once. */
+uint64_t af_run_data_tokens(const af_run_data *d, const af_run_config *run);
 /* The store that holds the evaluation records. */
 const af_token_store *af_run_data_eval_store(const af_run_data *d);
 #endif

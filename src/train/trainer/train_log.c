@@ -176,10 +176,12 @@ void af_trainer_log_start(const af_trainer *t)
     const char *no_gpu = af_device_no_gpu(t->model.device);
     af_run_log(t->hooks, "device: %s, computing in %s%s%s", af_device_text(t->model.device),
                af_dtype_name(t->model.compute), *no_gpu ? "; no GPU is used: " : "", no_gpu);
-    af_run_log(
-        t->hooks,
-        "data: %" PRId64 " records, %" PRIu64 " tokens, %" PRIu64 " with loss; %" PRId64 " steps",
-        t->data.store.records, t->data.store.tokens, t->data.store.supervised, t->progress.steps);
+    char loss[40] = ""; /* of tokens: scores have one per text */
+    if (!af_run_scores(t->run))
+        snprintf(loss, sizeof loss, ", %" PRIu64 " with loss", t->data.store.supervised);
+    af_run_log(t->hooks, "data: %" PRId64 " records, %" PRIu64 " tokens%s; %" PRId64 " steps",
+               t->data.store.records, af_run_data_tokens(&t->data, t->run), loss,
+               t->progress.steps);
     if (t->data.eval_items)
         af_run_log(t->hooks,
                    t->data.eval_own_store ? "data: evaluated on %" PRId64
