@@ -34,7 +34,7 @@ def names(config):
         targets = sorted(leaves - {"out_proj", "dt_proj", "lm_head"})
     if config.model_type == "jamba":  # the weight of dt_proj is read past an adapter
         targets = sorted({k.rsplit(".", 1)[-1] for k, m in model.named_modules() if isinstance(m, torch.nn.Linear)} - {"dt_proj", "lm_head"})
-    if config.model_type == "llama4_text":  # its router gives two tensors, which an adapter of PEFT cannot follow
+    if config.model_type in ("llama4_text", "phimoe"):  # their routers give two tensors, which an adapter of PEFT cannot follow
         targets = sorted({k.rsplit(".", 1)[-1] for k, m in model.named_modules() if isinstance(m, torch.nn.Linear)} - {"router", "lm_head"})
     model = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules=targets, task_type="CAUSAL_LM"))
     keys = peft.get_peft_model_state_dict(model)

@@ -57,7 +57,7 @@ static const af_slot_name dbrx_names[] = {
 
 #define PHIMOE                                                                                     \
     .model_type = "phimoe", .pre_norm = true, .bias = AF_BIAS_CONFIG, .layer_norm = true,          \
-    .norm_bias = true, .moe = true, .router_linear = true, .experts = "block_sparse_moe.experts",  \
+    .norm_bias = true, .moe = true, .experts = "block_sparse_moe.experts",                         \
     .expert_part = {"w1", "w3", "w2"}, .router = "block_sparse_moe.gate.weight",                   \
     .names = (const af_slot_name[])                                                                \
     {                                                                                              \
