@@ -108,6 +108,28 @@ static void test_names_of_all_families(void **state)
     free(text);
 }
 
+/* PEFT (0.20 and 0.21) reads an expression that matches old names of experts as the list of names
+ * that it matches: keys of get_peft_model_state_dict. */
+static void test_expressions_that_name_experts(void **state)
+{
+    static const char *const cases[][3] = {
+        {"olmoe", ".*\\.(q_proj|o_proj|gate_proj|up_proj|down_proj)",
+         "model.layers.mlp.experts model.layers.mlp.experts.base_layer "
+         "model.layers.self_attn.o_proj model.layers.self_attn.q_proj"},
+        {"olmoe", ".*\\.down_proj", "model.layers.mlp.experts"},
+        {"olmoe", ".*(q_proj|gate)$", "model.layers.mlp.gate model.layers.self_attn.q_proj"},
+        {"mixtral", ".*\\.(v_proj|w1|w3)",
+         "model.layers.mlp.experts model.layers.self_attn.v_proj"},
+        {"olmoe", ".*layers\\.0\\..*q_proj", "model.layers.self_attn.q_proj"}, /* names none */
+    };
+    char key[200];
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        snprintf(key, sizeof key, "lora_target_modules: '%s'", cases[i][1]);
+        check_family(cases[i][0], key, cases[i][2]);
+    }
+}
+
 /* TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING of PEFT 0.21. */
 static void test_what_peft_adapts_by_itself(void **state)
 {
@@ -236,6 +258,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_names_of_all_families),
                                        cmocka_unit_test(test_what_peft_adapts_by_itself),
+                                       cmocka_unit_test(test_expressions_that_name_experts),
                                        cmocka_unit_test(test_dropout_of_older_decoders),
                                        cmocka_unit_test(test_experts_whose_sides_change_places)};
     return cmocka_run_group_tests(tests, NULL, NULL);

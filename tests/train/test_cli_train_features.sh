@@ -90,6 +90,15 @@ train regex "lora_target_modules='.*\\.1\\..*(q|v)_proj'"
 [ "$(names regex | grep -c lora_A)" = 2 ] || die "the regular expression matched something else"
 config regex '"target_modules": ".*'
 
+# an expression that names experts means the names it matches, as PEFT reads it, and not some layers
+echo '{"input_ids": [1, 2, 3, 4]}' > "$tmp/few.jsonl"
+few=("base_model=$AF_GOLDEN/models/qwen3_moe" "datasets=[{path: $tmp/few.jsonl}]")
+train routed "${few[@]}" "lora_target_modules='.*\\.(q_proj|gate_proj|up_proj|down_proj)'"
+config routed '"gate_up_proj"'
+config routed '"q_proj"'
+train some "${few[@]}" "lora_target_modules='.*layers\\.0\\..*q_proj|.*down_proj'" 2> "$tmp/err" && die "some layers"
+grep -q "names experts or routers of this qwen3_moe model" "$tmp/err" || die "$(cat "$tmp/err")"
+
 train listed 'lora_target_modules=[q_proj, v_proj]'
 [ "$(names listed | grep -c lora_A)" = 4 ] || die "the list matched something else"
 
