@@ -409,10 +409,9 @@ static bool skip_closing(af_tool_parser *p, bool last)
                 continue;
             if (n < tag && !last)
                 return false;
-            again = n >= tag;
-            if (again)
-                drop(p, at + tag);
-            p->lines = p->lines && !(again && closers[i] == lines_close);
+            again = true;
+            drop(p, at + AF_MIN(n, tag)); /* what there is of it: the answer was cut here */
+            p->lines = p->lines && closers[i] != lines_close;
         }
     }
     return true;

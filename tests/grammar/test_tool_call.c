@@ -76,6 +76,10 @@ static const tool_case cases[] = {
      "Hm.", "0:now({\"\\u00e9\": \"\xc3\xa9\"})"},
     {"[TOOL_CALLS][1]", "[TOOL_CALLS][1]", ""},
     {"[TOOL", "[TOOL", ""},
+    /* an answer that ended in the mark after a call */
+    {"<tool_call>{\"name\": \"now\", \"arguments\": {}}\n</tool_", "", "0:now({})"},
+    {"Hm. <tool_call>{\"name\": \"now\", \"arguments\": {}}<", "Hm.", "0:now({})"},
+    {"<tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call> <b", " <b", "0:now({})"},
     {"", "", ""},
     /* Qwen3-Coder, Qwen 3.5 */
     {"I look.\n\n<tool_call>\n<function=get_weather>\n<parameter=city>\nRome\n</parameter>\n"
