@@ -36,7 +36,7 @@ struct af_pool {
     int threads, caller; /* the caller included; its number */
     af_pool_job *job;
     void *arg;
-    int64_t count, least;
+    int64_t count, least, spin_ns;
     seat *seats;
     char apart[LINE];
     _Atomic int inside; /* workers */
@@ -93,7 +93,7 @@ static void take_pieces(af_pool *p, int share)
 /* Until the generation is another than `seen`. */
 static void await_generation(af_pool *p, unsigned seen)
 {
-    const int64_t until = now_ns() + SPIN_NS;
+    const int64_t until = now_ns() + p->spin_ns;
     do
         for (int i = 0; i < SPINS; i++) {
             if (atomic_load_explicit(&p->generation, memory_order_acquire) != seen)
@@ -174,6 +174,8 @@ af_status af_pool_new(af_pool **out, int threads, af_error *err)
     pthread_cond_init(&p->wake, NULL);
     pthread_cond_init(&p->finished, NULL);
     p->threads = 1;
+    /* more threads than cores: one that spins would take the time of one that has work */
+    p->spin_ns = threads <= af_cpu_count() ? SPIN_NS : 0;
     p->worker = af_calloc((uint64_t)threads, sizeof *p->worker);
     p->seats = af_calloc((uint64_t)threads, sizeof *p->seats);
     bool ok = p->worker && p->seats;
@@ -201,7 +203,7 @@ int af_pool_threads(const af_pool *p) { return p ? p->threads : 1; }
 /* Until no worker is inside. */
 static void await_workers(af_pool *p)
 {
-    const int64_t until = now_ns() + SPIN_NS;
+    const int64_t until = now_ns() + p->spin_ns;
     do
         for (int i = 0; i < SPINS; i++) {
             if (atomic_load(&p->inside) == 0)

@@ -55,8 +55,8 @@ resumed "twice"
 
 # beyond a limit of CPU time SIGXCPU comes every second: the step is made and saved all the same
 rm -rf out
-passes=1000 # of a step that lasts longer than both signals
-[ -z "${ASAN_OPTIONS-}" ] || passes=200
+passes=300 # of a step that lasts longer than both signals
+[ -z "${ASAN_OPTIONS-}" ] || passes=60
 "$AFINAR" train run.yaml output_dir=out gradient_accumulation_steps=$passes > said 2>&1 &
 pid=$!
 from=$(date +%s%N)
