@@ -568,14 +568,10 @@ af_status af_model_reader_match(af_model_reader *in, af_error *err)
     in->config.quant.trained = in->train_base && in->config.quant.online;
     if (!in->stored_vocab)
         af_reader_vocab_set(in);
-    if (in->config.embed_more && in->config.vocab_size != in->stored_vocab)
-        AF_TRY(
-            af_fail(err, AF_EUNSUPPORTED,
-                    "'%s' takes no new tokens: the rows after its vocabulary are of image tokens",
-                    in->path));
     AF_TRY(set_labels(in, err));
     in->head_copied = !in->config.labels && in->untie && in->config.tie_word_embeddings;
     AF_TRY(af_reader_make_spec(in, in->config.tie_word_embeddings && !in->head_copied, err));
+    AF_TRY(af_reader_vocab_check(in, err));
     if (!in->weights)
         AF_TRY(af_weights_open(&in->weights, in->path, err));
     AF_TRY(af_reader_find_prefix(in, err));

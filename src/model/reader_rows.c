@@ -460,6 +460,16 @@ void af_reader_vocab_set(af_model_reader *in)
         in->config.vocab_size = in->vocab;
 }
 
+af_status af_reader_vocab_check(const af_model_reader *in, af_error *err)
+{
+    const bool bias = in->spec.outer[AF_SLOT_HEAD_BIAS] >= 0;
+    if (in->config.vocab_size == in->stored_vocab || !(bias || in->config.embed_more))
+        return AF_OK;
+    return af_fail(err, AF_EUNSUPPORTED, "'%s' takes no new tokens: %s", in->path,
+                   bias ? "its head has a bias, with a value for each of its own"
+                        : "the rows after its vocabulary are of image tokens");
+}
+
 void af_reader_vocab_stored_dim(const af_model_reader *in, int tensor, int64_t dim[4])
 {
     const af_tensor_spec *t = &in->spec.tensor[tensor];

@@ -77,6 +77,8 @@ AF_CHECKED af_status af_reader_check_decays(const af_model_reader *in, af_error 
 
 /* Sets the vocabulary that is wanted in the config; before the spec is made. */
 void af_reader_vocab_set(af_model_reader *in);
+/* Whether the model can have another vocabulary than it stores; once the spec is made. */
+AF_CHECKED af_status af_reader_vocab_check(const af_model_reader *in, af_error *err);
 /* The shape in which the file has tensor i of the spec. */
 void af_reader_vocab_stored_dim(const af_model_reader *in, int tensor, int64_t dim[4]);
 /* The tensor of an adapter that serves instead of the file's; NULL = none. */

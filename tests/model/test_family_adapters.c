@@ -169,11 +169,37 @@ static void test_an_unmoved_router_is_left_out(void **state)
     json_decref(j);
 }
 
+/* New tokens would need new values of the head's bias. */
+static void test_a_head_with_a_bias_takes_no_new_tokens(void **state)
+{
+    static const char *const families[] = {"phi", "gptj"};
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(families); i++) {
+        char path[4400];
+        formula_model f;
+        af_error err = {0};
+        af_loader *l = NULL;
+        snprintf(path, sizeof path, "%s/families/%s.json", golden_dir(), families[i]);
+        json_t *j = read_json(path);
+        formula_model_write(&f, j);
+        const af_loader_opts plain = {.compute = AF_DTYPE_F32};
+        CHECK_OK(af_loader_open(&l, f.dir, &plain, &err), err);
+        const int64_t vocab = af_loader_spec(l)->vocab;
+        af_loader_close(l);
+        const af_loader_opts grown = {.compute = AF_DTYPE_F32, .vocab = vocab + 2};
+        assert_int_equal(af_loader_open(&l, f.dir, &grown, &err), AF_EUNSUPPORTED);
+        CHECK_MSG(strstr(err.msg, "takes no new tokens: its head has a bias"), "%s", err.msg);
+        formula_model_clear(&f);
+        json_decref(j);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_adapters_are_those_of_peft),
         cmocka_unit_test(test_an_unmoved_router_is_left_out),
+        cmocka_unit_test(test_a_head_with_a_bias_takes_no_new_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
