@@ -100,22 +100,27 @@ static void test_what_gguf_lacks_is_refused(void **state)
 {
     (void)state;
     static const struct {
-        const char *name, *message;
+        const char *name, *message, *keys;
     } cases[] = {
-        {"gpt_oss", "swiglu_limit is 0.8, and the file would be read as 7"},
-        {"qwen3_5", "linear_value_head_dim other than linear_key_head_dim"},
-        {"qwen3_next", "linear_value_head_dim other than linear_key_head_dim"},
-        {"nemotron_h", "layers with an MLP and layers with experts"},
-        {"glm4_moe", "n_group is 3, and the file would be read as 1"},
-        {"deepseek_v2", "the number of experts that score their group (topk_method) is 1"},
-        {"deepseek_v3", "the scale of rotary embedding (attention_factor, mscale) is 1."},
-        {"glm4_moe_lite", "models of type 'glm4_moe_lite' cannot be written as GGUF"},
+        {"gpt_oss", "swiglu_limit is 0.8, and the file would be read as 7", NULL},
+        {"qwen3_5", "linear_value_head_dim other than linear_key_head_dim", NULL},
+        {"qwen3_next", "linear_value_head_dim other than linear_key_head_dim", NULL},
+        {"nemotron_h", "layers with an MLP and layers with experts", NULL},
+        {"glm4_moe", "n_group is 3, and the file would be read as 1", NULL},
+        {"deepseek_v2", "the number of experts that score their group (topk_method) is 1", NULL},
+        {"deepseek_v3", "the scale of rotary embedding (attention_factor, mscale) is 1.", NULL},
+        {"glm4_moe_lite", "models of type 'glm4_moe_lite' cannot be written as GGUF", NULL},
+        {"cohere2_gguf", "no layers without a sliding window alone (layer_types)",
+         "{\"layer_types\":[\"full_attention\",\"full_attention\",\"full_attention\","
+         "\"full_attention\"]}"},
     };
     for (size_t i = 0; i < AF_LEN(cases); i++) {
         json_t *j = family(cases[i].name);
         formula_model f;
         af_verify_result v = {0};
         af_error err = {0};
+        if (cases[i].keys)
+            change(json_object_get(j, "config"), cases[i].keys);
         write_model(&f, j);
         const af_status st = export_model(&f, &v, &err);
         CHECK_MSG(st == AF_EUNSUPPORTED && strstr(err.msg, cases[i].message), "%s: %s",

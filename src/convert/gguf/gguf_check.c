@@ -172,6 +172,10 @@ static bool has_rope(const af_model_spec *s)
  * logged. Another pattern of windows is wrong for all but the shortest. */
 static af_status check_windows(const af_model_spec *a, const af_model_spec *b, af_error *err)
 {
+    if (!has_window(a) && strcmp(a->arch->gguf, "cohere2") == 0) /* it asks for their length */
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "GGUF cannot describe this model: llama.cpp has no layers without a sliding "
+                       "window alone (layer_types) for architecture 'cohere2'");
     if (has_window(a) && !has_window(b)) {
         int i = 0;
         while (!a->layer[i].window)
