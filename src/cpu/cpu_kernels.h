@@ -11,20 +11,21 @@
 #include "cpu/gemm/gemm_plan.h"
 #include "cpu/isa/features.h"
 
-/* Attention over one sequence and one kv head in bf16, for machines with matrix tiles
+/* Attention over one sequence and one kv head in bf16 or f32, for machines with matrix tiles
  * (attention_tiles.c). */
 typedef struct af_attend {
-    const uint16_t *q, *k, *v; /* rows of ld; q: the first of `heads` heads side by side */
+    int planes;            /* of bf16, of a value: 1 is bf16, 3 is f32 */
+    const void *q, *k, *v; /* rows of ld; q: the first of `heads` heads side by side */
     int64_t ld, heads, len, E;
     bool causal;
     int window;
     float scale;
-    uint16_t *y; /* the result of those heads, rows of ldy */
-    const uint16_t *dy;
+    void *y; /* the result of those heads, rows of ldy */
+    const void *dy;
     int64_t ldy;
     float *lse; /* one for each head, rows of ldl */
     int64_t ldl;
-    uint16_t *dq;     /* as q */
+    void *dq;         /* as q */
     const void *keys; /* from attend_bwd_pack */
     int64_t from, to; /* the queries whose gradients are made: multiples of 64, or the end */
     int64_t key;      /* keys before it are not seen by these; a multiple of 32 */
@@ -44,12 +45,12 @@ enum { AF_ATTEND_Q = 32 }; /* queries of one of attend's blocks */
  * queries. The backward: bytes of the packed keys of a head, and the packing of keys [from, to),
  * multiples of 32 or the end; then its work. */
 typedef struct af_attention_kernels {
-    uint64_t (*work)(int64_t len, int64_t E);
+    uint64_t (*work)(int64_t len, int64_t E, int planes);
     void (*pack)(const af_attend *a, void *work);
     void (*run)(const af_attend *a, int64_t from, int64_t to, void *work);
-    uint64_t (*bwd_keys)(int64_t len, int64_t E);
+    uint64_t (*bwd_keys)(int64_t len, int64_t E, int planes);
     void (*bwd_pack)(const af_attend *a, int64_t from, int64_t to, void *keys);
-    uint64_t (*bwd_work)(int64_t E);
+    uint64_t (*bwd_work)(int64_t E, int planes);
     void (*bwd)(const af_attend *a, void *work);
 } af_attention_kernels;
 extern const af_attention_kernels af_attention_amx;

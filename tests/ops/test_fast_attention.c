@@ -15,8 +15,8 @@ static const struct {
 };
 
 /* rows, head size, sequences (the last row or two belong to none where rows allow) */
-static const int64_t shapes[][3] = {{1, 2, 1},    {9, 6, 3},    {70, 16, 2},
-                                    {333, 20, 1}, {300, 64, 4}, {290, 96, 2}};
+static const int64_t shapes[][3] = {{1, 2, 1},    {9, 6, 3},    {70, 16, 2}, {333, 20, 1},
+                                    {300, 64, 4}, {290, 96, 2}, {97, 80, 1}, {70, 256, 2}};
 
 static void fill_bounds(fastcheck *c, af_tensor *t)
 {
@@ -109,6 +109,42 @@ static void test_threads_on_ragged_sequences(void **state)
             fc_clear(&twin);
             fc_clear(&one);
         }
+}
+
+/* One query is not a number: neither is its result, and no other one changes. */
+enum { BAD_ROW = 40 };
+
+static af_tensor *build_direct(fastcheck *c)
+{
+    const af_attention_opts o = {
+        .heads = 2, .kv_heads = 1, .head_dim = (int)c->shape[1], .causal = true};
+    af_tensor *p = fc_param(c, "qkv", c->shape[0], 4 * c->shape[1]),
+              *b = af_graph_input(c->g, "bounds", AF_DTYPE_I32, 1, (int64_t[]){2});
+    return af_attention(c->g, c->type == AF_DTYPE_F32 ? p : af_cast(c->g, p, c->type), b, &o);
+}
+
+static void fill_bad_row(fastcheck *c, af_tensor *t)
+{
+    if (strcmp(t->name, "bounds") == 0)
+        ((int32_t *)t->data)[1] = (int32_t)c->shape[0];
+    if (strcmp(t->name, "qkv") == 0)
+        ((float *)t->data)[BAD_ROW * 4 * c->shape[1]] = NAN;
+}
+
+static void test_what_is_not_a_number_stays_so(void **state)
+{
+    static const int64_t shape[3] = {70, 32, 1};
+    (void)state;
+    for (size_t t = 0; t < AF_LEN(types) && af_fast_get()->attention; t++) {
+        fastcheck c = {.type = types[t], .shape = shape, .steps = 1, .fill = fill_bad_row};
+        c = fc_run(c, build_direct, 1, false);
+        for (int64_t i = 0; i < c.count[0]; i++) {
+            const bool bad = i / 32 == 2 * BAD_ROW; /* rows of two heads of 32 */
+            CHECK_MSG(isfinite(c.value[0][i]) == !bad, "type %d: %g at %d", (int)t, c.value[0][i],
+                      (int)i);
+        }
+        fc_clear(&c);
+    }
 }
 
 /* A prompt, then single tokens, through the cache; both devices must agree. */
@@ -268,6 +304,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_attention),
         cmocka_unit_test(test_threads_on_ragged_sequences),
+        cmocka_unit_test(test_what_is_not_a_number_stays_so),
         cmocka_unit_test(test_attention_cached),
         cmocka_unit_test(test_head),
         cmocka_unit_test(test_the_first_of_equal_logits_is_predicted),

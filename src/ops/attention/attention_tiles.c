@@ -1,6 +1,7 @@
-/* attention_tiles.c - attention.c in bf16 where the machine's tiles have a path of their own
- * (af_attend in fast/fast.h). One item of work is a block of queries of all heads that share keys;
- * of the backward, some of them (attention_parts.h), for which keys are packed before. */
+/* attention_tiles.c - attention.c where the machine's tiles have a path of their own: bf16, and f32
+ * as three planes of bf16 (af_attend in cpu_kernels.h). One item of work is a block of queries of
+ * all heads that share keys; of the backward, some of them (attention_parts.h), for which keys are
+ * packed before. */
 #include "ops/attention/attention_tiles.h"
 
 #include "ops/attention/attention_parts.h"
@@ -16,12 +17,12 @@ typedef struct attn_tiles_job {
 
 enum { LEAST_BLOCKS = 4 }; /* keys and values are packed again for what a thread takes at once */
 
-static bool is_bf16(const af_tensor *t) { return t->dtype == AF_DTYPE_BF16; }
+static int planes_of(const af_node *n) { return n->in[0]->dtype == AF_DTYPE_BF16 ? 1 : 3; }
 
 static uint64_t share_bytes(const af_node *n)
 {
     const uint64_t bytes =
-        af_fast_get()->attention->work(n->in[0]->dim[0], n->attr.attention.head_dim);
+        af_fast_get()->attention->work(n->in[0]->dim[0], n->attr.attention.head_dim, planes_of(n));
     return AF_ALIGN_UP(bytes, UINT64_C(64));
 }
 
@@ -29,7 +30,8 @@ static uint64_t share_bytes(const af_node *n)
 static af_attend head_of(const af_attn *a, int64_t s, int64_t kv)
 {
     const int64_t group = a->H / a->K, row = a->bounds[s];
-    return (af_attend){.q = af_attn_head(a, kv * group, row).data,
+    return (af_attend){.planes = planes_of(a->n),
+                       .q = af_attn_head(a, kv * group, row).data,
                        .k = af_attn_head(a, a->H + kv, row).data,
                        .v = af_attn_head(a, a->H + a->K + kv, row).data,
                        .ld = a->width,
@@ -49,9 +51,9 @@ static int64_t blocks_of(const af_attn *a, int64_t s)
 }
 
 /* Head h of rows from `row` of a result or its gradient. */
-static uint16_t *result(const af_attn *a, const af_tensor *t, int64_t row, int64_t h)
+static void *result(const af_attn *a, const af_tensor *t, int64_t row, int64_t h)
 {
-    return (uint16_t *)t->data + (row * a->H + h) * a->E;
+    return (uint8_t *)t->data + (row * a->H + h) * a->E * (int64_t)af_dtype_get(t->dtype)->bytes;
 }
 
 static void forward_blocks(void *arg, int64_t from, int64_t to, int share)
@@ -98,13 +100,13 @@ static uint64_t sums_floats(const af_node *n)
 static uint64_t bwd_share_bytes(const af_node *n)
 {
     return 2 * sums_floats(n) * sizeof(float) +
-           AF_ALIGN_UP(af_fast_get()->attention->bwd_work(n->attr.attention.head_dim),
+           AF_ALIGN_UP(af_fast_get()->attention->bwd_work(n->attr.attention.head_dim, planes_of(n)),
                        UINT64_C(64));
 }
 
 static uint8_t *keys_at(const attn_tiles_job *j, const af_part *p)
 {
-    return j->keys + j->f->attention->bwd_keys(p->row, j->a.E);
+    return j->keys + j->f->attention->bwd_keys(p->row, j->a.E, planes_of(j->a.n));
 }
 
 static void pack_keys(void *arg, const af_part *p, int64_t from, int64_t to)
@@ -125,7 +127,8 @@ static void run_part(void *arg, const af_part *p, int share)
     x.y = result(a, a->n->in[2], row, h);
     x.dy = result(a, a->n->in[4], row, h);
     x.lse = (float *)a->n->in[3]->data + row * a->H + h;
-    x.dq = (uint16_t *)a->n->out[0]->data + row * a->width + h * a->E;
+    x.dq = (uint8_t *)a->n->out[0]->data +
+           (row * a->width + h * a->E) * (int64_t)af_dtype_get(a->n->out[0]->dtype)->bytes;
     x.keys = keys_at(j, p);
     x.from = p->from;
     x.to = p->to;
@@ -139,8 +142,8 @@ static void run_part(void *arg, const af_part *p, int share)
 
 static uint64_t keys_bytes(const af_node *n, int threads)
 {
-    return af_fast_get()->attention->bwd_keys(af_parts_rows(n, threads),
-                                              n->attr.attention.head_dim);
+    return af_fast_get()->attention->bwd_keys(af_parts_rows(n, threads), n->attr.attention.head_dim,
+                                              planes_of(n));
 }
 
 static void backward_run(const af_node *n, af_cpu *cpu)
@@ -176,17 +179,15 @@ static const af_cpu_op forward_op = {forward_run, forward_work},
 /* A soft cap needs scores scaled and capped: the general path does that. */
 static bool served(const af_node *n)
 {
-    return af_fast_get()->attention && !(n->attr.attention.softcap > 0);
+    const af_dtype type = n->in[0]->dtype;
+    return af_fast_get()->attention && (type == AF_DTYPE_BF16 || type == AF_DTYPE_F32) &&
+           n->out[0]->dtype == type && !(n->attr.attention.softcap > 0);
 }
 
-const af_cpu_op *af_attention_tiles(const af_node *n)
-{
-    return served(n) && is_bf16(n->in[0]) && is_bf16(n->out[0]) ? &forward_op : NULL;
-}
+const af_cpu_op *af_attention_tiles(const af_node *n) { return served(n) ? &forward_op : NULL; }
+
 const af_cpu_op *af_attention_bwd_tiles(const af_node *n)
 {
-    return served(n) && is_bf16(n->in[0]) && is_bf16(n->in[2]) && is_bf16(n->in[4]) &&
-                   is_bf16(n->out[0])
-               ? &backward_op
-               : NULL;
+    const af_dtype type = n->in[0]->dtype;
+    return served(n) && n->in[2]->dtype == type && n->in[4]->dtype == type ? &backward_op : NULL;
 }

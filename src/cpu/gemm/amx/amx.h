@@ -95,6 +95,10 @@ void af_amx_lines(uint16_t *p, const uint16_t *const h[16], int64_t kc, int64_t 
 void af_amx_pairs(uint16_t *p, const uint16_t *const h[32], int64_t lines, int64_t step);
 void af_amx_columns(uint16_t *p, const uint16_t *const h[32], int64_t lines, int64_t step);
 af_gemm_pack af_pack_amx, af_pack_planes;
+/* 32 rows of f32 as planes: rows that are lines of A or of B, and rows of k's of B or of A. Tiles
+ * of A are the rows as they lie, with `trans` of B; of k's the other way round. */
+void af_planes_lines(uint16_t *p, const void *const h[32], int64_t kc, bool trans);
+void af_planes_pairs(uint16_t *p, const void *const h[32], int64_t lines, bool trans);
 
 /* ---- instructions ---- */
 
@@ -259,61 +263,11 @@ AF_INLINE void af_amx_store_rows(af_amx_epilogue *l, af_amx_epilogue_kind kind)
     l->rows -= 2;
 }
 
-/* A [32][32 steps] B [32 steps][32]: rows of A `row` bytes apart and `step_a` from 32 k's to the
- * next, tiles of B side by side and `step_b` from 32 k's to the next. */
-typedef struct af_amx_product {
-    const void *a, *b;
-    int64_t row, step_a, step_b, steps;
-} af_amx_product;
-
-AF_INLINE void af_amx_block_of_two(float *c, int64_t ldc, const af_amx_product *p, bool add)
-{
-    const int64_t line = 64;
-    af_amx_begin_two();
-    for (int half = 0; half < 2; half++, c += 16 * ldc) {
-        const uint8_t *x = (const uint8_t *)p->a + half * 16 * p->row, *y = p->b;
-        if (add)
-            af_amx_load_two(c, ldc);
-        else
-            af_amx_zero_two();
-        for (int64_t i = 0; i < p->steps; i++, x += p->step_a, y += p->step_b) {
-            AF_AMX_LOAD(3, y, line);
-            AF_AMX_LOAD(2, x, p->row);
-            AF_AMX_LOAD(4, y + 1024, line);
-            af_amx_multiply_two();
-        }
-        af_amx_store_two(c, ldc);
-    }
-}
-
-/* c [32][32] = or += the product, its sums two and two or four at once. */
-AF_INLINE void af_amx_block(float *c, int64_t ldc, const af_amx_product *p, bool two, bool add)
-{
-    const uint8_t *x = p->a, *y = p->b;
-    const int64_t line = 64;
-    if (two) {
-        af_amx_block_of_two(c, ldc, p, add);
-        return;
-    }
-    if (add)
-        af_amx_load(c, ldc);
-    else
-        af_amx_zero();
-    for (int64_t i = 0; i < p->steps; i++, x += p->step_a, y += p->step_b) {
-        AF_AMX_LOAD(6, y, line);
-        AF_AMX_LOAD(4, x, p->row);
-        AF_AMX_LOAD(7, y + 1024, line);
-        AF_AMX_LOAD(5, x + 16 * p->row, p->row);
-        af_amx_multiply();
-    }
-    af_amx_store(c, ldc);
-}
-
 /* 2^x to about 1 ulp for x up to 127, and 2^-125 below that: what leaves the normal numbers takes a
  * hundred cycles (coefficients: Cephes' exp2f). */
 static inline __m512 af_amx_exp2(__m512 x)
 {
-    x = _mm512_max_ps(x, _mm512_set1_ps(-125.0f));
+    x = _mm512_max_ps(_mm512_set1_ps(-125.0f), x); /* not a number stays so */
     const __m512 n = _mm512_roundscale_ps(x, 0), f = _mm512_sub_ps(x, n);
     __m512 p = _mm512_set1_ps(1.535336188319500e-4f);
     p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.339887440266574e-3f));
@@ -345,14 +299,5 @@ static inline void af_amx_copy(uint16_t *to, const uint16_t *x, int64_t n, int64
 {
     for (int64_t e = 0; e < padded; e += 32)
         _mm512_storeu_si512(to + e, _mm512_maskz_loadu_epi16(af_amx_first(n - e), x + e));
-}
-
-/* n values times `factor`, rounded; x holds a multiple of 32 values. */
-static inline void af_amx_put(uint16_t *to, const float *x, __m512 factor, int64_t n)
-{
-    for (int64_t e = 0; e < n; e += 32)
-        _mm512_mask_storeu_epi16(to + e, af_amx_first(n - e),
-                                 af_amx_round(_mm512_mul_ps(_mm512_loadu_ps(x + e), factor),
-                                              _mm512_mul_ps(_mm512_loadu_ps(x + e + 16), factor)));
 }
 #endif

@@ -16,7 +16,7 @@
  *
  * Panels are those of amx.h, plane after plane within 32 k's, but a pair is k and k + 16: then
  * two vectors of f32 become pairs without a shuffle. */
-#include "cpu/gemm/amx/amx.h"
+#include "cpu/gemm/amx/amx_split.h"
 
 enum { PLANES = AF_GEMM_PLANES_A, PLANE = BM * BK * 2, HALF = PLANE / 2 }; /* bytes */
 
@@ -39,29 +39,6 @@ AF_INLINE __m512i floats(const float *row, int64_t at, __mmask16 mask)
     return _mm512_maskz_loadu_epi32(mask, row + at);
 }
 
-/* The upper halves of two vectors, as pairs. */
-AF_INLINE __m512i uppers(__m512i a, __m512i b)
-{
-    return _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(a, 16), b);
-}
-
-/* What the upper half leaves. */
-AF_INLINE __m512i rest(__m512i x, __m512i upper)
-{
-    const __m512i up = _mm512_and_si512(upper, _mm512_set1_epi32((int)0xffff0000u));
-    return _mm512_castps_si512(_mm512_sub_ps(_mm512_castsi512_ps(x), _mm512_castsi512_ps(up)));
-}
-
-/* One row of pairs, in three planes. */
-AF_INLINE void put_row(uint16_t *p, __m512i a, __m512i b)
-{
-    const __m512i round = _mm512_set1_epi32(0x8000), ra = rest(a, a), rb = rest(b, b),
-                  ma = _mm512_add_epi32(ra, round), mb = _mm512_add_epi32(rb, round);
-    _mm512_storeu_si512(p, uppers(a, b));
-    _mm512_storeu_si512(p + PLANE / 2, uppers(ma, mb));
-    _mm512_storeu_si512(p + PLANE, uppers(rest(ra, ma), rest(rb, mb)));
-}
-
 /* Sixteen rows of pairs: of the rows as they are, or of their columns. */
 AF_INLINE void put(uint16_t *p, const pair_block *o, const bool trans)
 {
@@ -78,8 +55,8 @@ AF_INLINE void put(uint16_t *p, const pair_block *o, const bool trans)
         af_x86_columns(b);
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++, p += 32)
-        put_row(p, trans ? a[i] : floats(o->a[i], o->at_a, o->mask_a),
-                trans ? b[i] : floats(o->b[i], o->at_b, o->mask_b));
+        af_planes_row(p, trans ? a[i] : floats(o->a[i], o->at_a, o->mask_a),
+                      trans ? b[i] : floats(o->b[i], o->at_b, o->mask_b));
 }
 
 /* The same of bf16, in its one plane. */
@@ -229,6 +206,21 @@ void af_pack_planes(const af_panels *p, const af_operand *o, bool along, int64_t
         pack_decoded(d, &s, panel, buf);
 }
 
+void af_planes_lines(uint16_t *p, const void *const h[32], int64_t kc, bool trans)
+{
+    for (int64_t k = 0; k < kc; k += BK, p += PLANES * BK * 32) {
+        const __mmask16 a = first(kc - k), b = first(kc - k - 16);
+        put_any(p, &(pair_block){h, h, k, k + 16, a, b}, trans, PLANES);
+        put_any(p + 16 * BK, &(pair_block){h + 16, h + 16, k, k + 16, a, b}, trans, PLANES);
+    }
+}
+
+void af_planes_pairs(uint16_t *p, const void *const h[32], int64_t lines, bool trans)
+{
+    for (int64_t l = 0; l < lines; l += 32, p += PLANES * BK * 32)
+        pack_ks(p, &(plane_source){.lines = lines, .trans = trans, .planes = PLANES}, l, h, l);
+}
+
 /* ---- interleaved with the tile instructions ---- */
 
 /* Sixteen k's of sixteen lines, as rows of the block. */
@@ -260,7 +252,7 @@ static void split_row(af_amx_rows_f32 *r)
             if (r->lines > 16)
                 __builtin_prefetch(next + 16);
         }
-        put_row(d, floats(x, 0, 0xffff), floats(x, 16, 0xffff));
+        af_planes_row(d, floats(x, 0, 0xffff), floats(x, 16, 0xffff));
     } else {
         const int64_t left = r->row < r->lines ? r->kc - r->k : 0;
         const float *x = r->from + (left ? r->row * r->ld + r->k : 0);
@@ -268,7 +260,7 @@ static void split_row(af_amx_rows_f32 *r)
             __builtin_prefetch(x + BK);
         if (left > BK + 16)
             __builtin_prefetch(x + BK + 16);
-        put_row(d, floats(x, 0, first(left)), floats(x, 16, first(left - 16)));
+        af_planes_row(d, floats(x, 0, first(left)), floats(x, 16, first(left - 16)));
     }
     if (++r->row == BM) {
         r->row = r->trans ? -AF_TRANSPOSE_PARTS : 0;
