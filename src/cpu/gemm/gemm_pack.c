@@ -92,7 +92,7 @@ static void panel_along(float *p, const af_operand *o, int64_t line, int64_t w, 
     for (int64_t k = 0; k < kc; k += piece, p += piece * width)
         for (int64_t i = 0; i < width; i += lines) {
             const int64_t n = AF_MIN(piece, kc - k);
-            const float *s[TRANSPOSE_LINES];
+            const float *s[TRANSPOSE_LINES] = {NULL};
             for (int u = 0; u < lines; u++)
                 s[u] = i + u < w
                            ? AF_ISA_NAME(af_stored_row)(o, line + i + u, k0 + k, n, buf + u * piece)
