@@ -166,6 +166,10 @@ def cases():
         Case("train_tokens", "train", "tokens.yaml", "--json", train=True),
         Case("train_resume", "train", "run.yaml", "max_steps=5", "resume_from_checkpoint=auto", "--json", first=[lora],
              train=True),
+        Case("train_elsewhere", "train", "run.yaml", "load_best_model_at_end=true", "greater_is_better=true", "max_steps=5",
+             "resume_from_checkpoint=before/checkpoint-3", "--json", train=True,
+             first=[lora + ["load_best_model_at_end=true", "greater_is_better=true", "max_steps=5", "output_dir=before",
+                            "save_total_limit=9"]]),
         *(Case(f"ranks_{rank}", "train", "run.yaml", "--json", f"zero_stage={stage}", "ddp_timeout=10", train=True,
                client=f"ranked.py {rank}") for rank, stage in ((0, 1), (1, 3))),
     ]

@@ -178,8 +178,8 @@ class Sweep:
                 return f"a second run fails: {r.stderr.decode(errors='replace').strip()[-300:]}"
             left = {k for k, _ in set(now.items()) ^ set(self.after.items())}
             return "after a second run: " + ", ".join(sorted(left)[:4]) if left else None
-        if not any(a.startswith("resume") for a in args) and os.path.isdir(os.path.join(folder, "out")):
-            args = args + ["resume_from_checkpoint=auto"]
+        if os.path.isdir(os.path.join(folder, "out")):
+            args = [a for a in args if not a.startswith("resume")] + ["resume_from_checkpoint=auto"]
         r = self.call(folder, args, {}, self.case.stdin)
         if r.returncode != 0:
             return f"the run cannot be resumed: {r.stderr.decode(errors='replace').strip()[-300:]}"
