@@ -49,6 +49,8 @@ enum { test_sanitized = 0 };
  * third: a memory error depends on a shape or a kind, not on their pair, and the release build
  * checks the values of all of them. `i` counts the combinations. */
 static inline bool test_takes(size_t i) { return !test_sanitized || i % 3 == 0; }
+/* Every sixth, of hundreds. */
+static inline bool test_takes_few(size_t i) { return !test_sanitized || i % 6 == 0; }
 
 /* The device of whole runs: AF_TEST_DEVICE=cuda runs them on a GPU. */
 static inline const char *test_device(void)

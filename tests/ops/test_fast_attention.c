@@ -59,7 +59,7 @@ static void test_attention(void **state)
     for (size_t t = 0; t < AF_LEN(types); t++)
         for (size_t s = 0; s < AF_LEN(shapes); s++)
             for (int v = 0; v < (int)AF_LEN(kinds); v++) {
-                if (!test_takes(t + s + (size_t)v))
+                if (!test_takes_few(t + s + (size_t)v))
                     continue;
                 fastcheck c = {.type = types[t], .shape = shapes[s], .variant = v};
                 c.fill = fill_bounds;
@@ -197,7 +197,7 @@ static void test_attention_cached(void **state)
     for (size_t t = 0; t < AF_LEN(types); t++)
         for (size_t s = 0; s < AF_LEN(shapes); s++)
             for (int v = 0; v < (int)AF_LEN(kinds); v++) {
-                if (!test_takes(t + s + (size_t)v))
+                if (!test_takes_few(t + s + (size_t)v))
                     continue;
                 const int64_t n = 4 * kinds[v].heads * shapes[s][1];
                 double *a = calloc((size_t)n, sizeof *a), *b = calloc((size_t)n, sizeof *b),
