@@ -147,6 +147,30 @@ static void test_what_is_not_a_number_stays_so(void **state)
     }
 }
 
+static void fill_large(fastcheck *c, af_tensor *t)
+{
+    if (strcmp(t->name, "bounds") == 0)
+        ((int32_t *)t->data)[1] = (int32_t)c->shape[0];
+    for (int64_t i = 0; strcmp(t->name, "qkv") == 0 && i < af_count(t); i++)
+        ((float *)t->data)[i] *= 1e6f;
+}
+
+/* Rounding alone changes scores beyond 10^9 by more than a float's exponent holds. */
+static void test_large_scores_stay_finite(void **state)
+{
+    static const int64_t shape[3] = {70, 32, 1};
+    (void)state;
+    if (!af_fast_get()->attention)
+        return;
+    fastcheck c = {.type = AF_DTYPE_F32, .shape = shape, .steps = 1, .fill = fill_large};
+    c = fc_run(c, build_direct, 1, false);
+    for (int k = 0; k < 2; k++)
+        for (int64_t i = 0; i < c.count[k]; i++)
+            CHECK_MSG(isfinite(c.value[k][i]), "%s: %g at %d", k ? "gradient" : "result",
+                      c.value[k][i], (int)i);
+    fc_clear(&c);
+}
+
 /* A prompt, then single tokens, through the cache; both devices must agree. */
 static void cached_outputs(const int64_t *shape, af_dtype type, int variant, int threads,
                            int64_t page, double *out)
@@ -305,6 +329,7 @@ int main(void)
         cmocka_unit_test(test_attention),
         cmocka_unit_test(test_threads_on_ragged_sequences),
         cmocka_unit_test(test_what_is_not_a_number_stays_so),
+        cmocka_unit_test(test_large_scores_stay_finite),
         cmocka_unit_test(test_attention_cached),
         cmocka_unit_test(test_head),
         cmocka_unit_test(test_the_first_of_equal_logits_is_predicted),

@@ -98,11 +98,13 @@ AF_INLINE __m512 scores(const float *s, int64_t j, __m512i from, __m512i to, boo
     return whole ? x : _mm512_mask_blend_ps(seen(j, from, to, false), _mm512_set1_ps(-INFINITY), x);
 }
 
-/* 2^(x scale + shift) of sixteen scores from j, 0 of those that are not seen. */
+/* 2^(x scale + shift) of sixteen scores from j, 0 of those that are not seen. In f32 at most 1: of
+ * scores beyond 10^9 the rounding alone could be more than a float holds. */
 AF_INLINE __m512 probabilities(const float *s, int64_t j, __m512 scale, __m512 shift, __m512i from,
-                               __m512i to, bool whole)
+                               __m512i to, bool whole, const int planes)
 {
-    const __m512 e = af_amx_exp2(_mm512_fmadd_ps(_mm512_loadu_ps(s + j), scale, shift));
+    const __m512 x = _mm512_fmadd_ps(_mm512_loadu_ps(s + j), scale, shift);
+    const __m512 e = af_amx_exp2(planes == 1 ? x : _mm512_min_ps(_mm512_setzero_ps(), x));
     return whole ? e : _mm512_maskz_mov_ps(seen(j, from, to, false), e);
 }
 
@@ -152,8 +154,8 @@ AF_INLINE void softmax_row(key_block *x, int64_t i, const bool whole, const int 
     const __m512 scale = _mm512_set1_ps(factor), shift = _mm512_set1_ps(-*max);
     __m512 t0 = _mm512_setzero_ps(), t1 = t0;
     for (int64_t j = 0; j < n; j += 32) {
-        const __m512 e0 = probabilities(s, j, scale, shift, from, to, whole),
-                     e1 = probabilities(s, j + 16, scale, shift, from, to, whole);
+        const __m512 e0 = probabilities(s, j, scale, shift, from, to, whole, planes),
+                     e1 = probabilities(s, j + 16, scale, shift, from, to, whole, planes);
         t0 = _mm512_add_ps(t0, e0);
         t1 = _mm512_add_ps(t1, e1);
         put_probabilities(p + j / 32 * planes * TILE, e0, e1, planes);

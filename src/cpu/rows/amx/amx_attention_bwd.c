@@ -182,12 +182,13 @@ typedef struct cell_row {
 
 /* Row `key` of a cell. */
 AF_INLINE cell_row row_of(const lanes *l, const float *s, const float *dp, int64_t key,
-                          const bool whole)
+                          const bool whole, const int planes)
 {
     cell_row r;
 #pragma GCC unroll 2
     for (int v = 0; v < 2; v++) {
-        r.p[v] = af_amx_exp2(_mm512_fmsub_ps(_mm512_loadu_ps(s + 16 * v), l->scale, l->lse[v]));
+        const __m512 e = _mm512_fmsub_ps(_mm512_loadu_ps(s + 16 * v), l->scale, l->lse[v]);
+        r.p[v] = af_amx_exp2(planes == 1 ? e : _mm512_min_ps(_mm512_setzero_ps(), e));
         if (!whole) {
             const __m512i k = _mm512_set1_epi32((int32_t)key);
             const __mmask16 seen =
@@ -219,8 +220,8 @@ AF_INLINE void cell_rows_bf16(const amx_bwd_buffers *r, const lanes *at, const c
     uint16_t *p = r->p + to, *ds = r->ds + to, *pairs = r->dsp + to;
     const float *s = x->s, *dp = x->dp;
     for (int64_t i = 0; i < 32; i += 2, p += 64, ds += 64, pairs += 32) {
-        const cell_row a = row_of(&l, s + i * 32, dp + i * 32, x->key + i, whole),
-                       b = row_of(&l, s + i * 32 + 32, dp + i * 32 + 32, x->key + i + 1, whole);
+        const cell_row a = row_of(&l, s + i * 32, dp + i * 32, x->key + i, whole, 1),
+                       b = row_of(&l, s + i * 32 + 32, dp + i * 32 + 32, x->key + i + 1, whole, 1);
         const __m512i d0 = af_amx_round(a.ds[0], a.ds[1]), d1 = af_amx_round(b.ds[0], b.ds[1]);
         _mm512_storeu_si512(p, af_amx_round(a.p[0], a.p[1]));
         _mm512_storeu_si512(p + 32, af_amx_round(b.p[0], b.p[1]));
@@ -241,8 +242,8 @@ AF_INLINE void cell_rows_f32(const amx_bwd_buffers *r, const lanes *l, const cel
     uint16_t *p = r->p + at, *ds = r->ds + at, *pairs = r->dsp + at;
     const float *s = x->s + from * 32, *dp = x->dp + from * 32;
     for (int64_t i = from; i < to; i++, p += 32, ds += 32, pairs += 32, s += 32, dp += 32) {
-        const cell_row a = row_of(l, s, dp, x->key + i, whole),
-                       b = row_of(l, s + 512, dp + 512, x->key + i + 16, whole);
+        const cell_row a = row_of(l, s, dp, x->key + i, whole, 3),
+                       b = row_of(l, s + 512, dp + 512, x->key + i + 16, whole, 3);
         af_planes_row(p, _mm512_castps_si512(a.p[0]), _mm512_castps_si512(a.p[1]));
         af_planes_row(p + 512, _mm512_castps_si512(b.p[0]), _mm512_castps_si512(b.p[1]));
         const af_planes a0 = split(a.ds[0]), a1 = split(a.ds[1]), b0 = split(b.ds[0]),
