@@ -35,7 +35,7 @@ af_status af_self_cognition_who(const af_data_entry *p, const char *key, const c
                                       af_data_source_loc(at, p->o->run_path, n->line), key);
 }
 
-/* The text with `name` for each `mark`; *lacks: it has the mark, and there is no name. */
+/* The text with `name` for each `mark`; *lacks: it has the mark, but no name is given. */
 static void replace(af_buf *b, const char *text, const char *mark, const char *name, bool *lacks)
 {
     const size_t n = strlen(mark);

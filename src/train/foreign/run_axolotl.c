@@ -2,7 +2,7 @@
  * most of its defaults. */
 #include "train/run/run_keys.h"
 
-/* Keys that are none of ours, in a file that is no other trainer's: it was written for Axolotl. */
+/* Keys of Axolotl alone, in a file of no other trainer: it was written for Axolotl. */
 static bool is_axolotl(const af_run_config *r)
 {
     const af_idle_keys *const lists[] = {r->idle, r->instead};
