@@ -58,6 +58,18 @@ static inline json_t *golden_json(const char *run, const char *file)
     return j;
 }
 
+/* A number that a run logged with its first step. */
+static inline double first_metric(const char *run, const char *key)
+{
+    uint64_t size;
+    char *text = read_output(run, "metrics.jsonl", &size);
+    json_t *row = json_loadb(text, strcspn(text, "\n"), 0, NULL);
+    const double value = json_number_value(json_object_get(row, key));
+    json_decref(row);
+    free(text);
+    return value;
+}
+
 static inline double golden_gap(const json_t *row, const char *key, const json_t *step,
                                 const char *its_key)
 {

@@ -17,17 +17,6 @@ static void test_runs_follow_peft(void **state)
     check_run_within("oft-4bit", 1e-4, 2e-4); /* as qlora in golden_run.h */
 }
 
-static double first_loss(void)
-{
-    uint64_t size;
-    char *text = read_output("out", "metrics.jsonl", &size);
-    json_t *row = json_loadb(text, strcspn(text, "\n"), 0, NULL);
-    const double value = json_number_value(json_object_get(row, "loss"));
-    json_decref(row);
-    free(text);
-    return value;
-}
-
 static void expect_shape(const af_safetensors *f, const char *module, int64_t rows, int64_t cols)
 {
     char name[200];
@@ -61,15 +50,16 @@ static void merged_computes_the_same(void)
     CHECK_OK(af_merge_adapters(base, merged, &o, NULL, &err), err);
     snprintf(lines, sizeof lines, "adapter: oft\nlora_model_dir: %s\nmax_steps: 1\n", adapter);
     CHECK_OK(train(lines, &err), err);
-    const double loss = first_loss();
+    const double loss = first_metric("out", "loss");
     CHECK_OK(train("adapter: oft\nmax_steps: 1\n", &err), err);
-    const double plain = first_loss();
+    const double plain = first_metric("out", "loss");
     snprintf(path, sizeof path, "%s/run.yaml", dir);
     snprintf(lines, sizeof lines, "base_model=%s", merged);
     CHECK_OK(af_train(path, (const char *const[]){lines, "overwrite_output_dir=true"}, 2, NULL,
                       &result, &err),
              err);
-    CHECK_MSG(fabs(first_loss() - loss) < 1e-5, "%.9g, merged %.9g", loss, first_loss());
+    CHECK_MSG(fabs(first_metric("out", "loss") - loss) < 1e-5, "%.9g, merged %.9g", loss,
+              first_metric("out", "loss"));
     CHECK_MSG(fabs(plain - loss) > 1e-2, "%g and %g", plain, loss);
 }
 
