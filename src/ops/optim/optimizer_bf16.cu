@@ -60,6 +60,21 @@ DEV void store_weights(bf16 *w, bf16 *rest, const float (&x)[4], u64 seed, u64 s
     }
 }
 
+/* The same for one element. */
+DEV float load_weight(const bf16 *w, const bf16 *rest)
+{
+    return AF_ROUND == 2 ? load(w) + load(rest) : load(w);
+}
+DEV void store_weight(bf16 *w, bf16 *rest, float x, u64 seed, u64 stream, i64 at)
+{
+    if (AF_ROUND == 1)
+        w->bits = cut(x, rounding_bits(philox_block(seed, stream, (u64)at / 8), at));
+    else
+        store(w, x);
+    if (AF_ROUND == 2)
+        store(rest, x - load(w));
+}
+
 extern "C" __global__ void adam_bf16(bf16 *w, float *grads, const float *hyper, const float *stats,
                                      float *m, float *v, bf16 *rest, long long n, float b1,
                                      float b2, float rest1, float rest2, float eps, float decay,
@@ -111,18 +126,8 @@ extern "C" __global__ void galore_apply_bf16(bf16 *w, float *d, const float *hyp
     for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n;
          i += (i64)gridDim.x * blockDim.x) {
         if (finite) {
-            float x = load(w + i);
-            if (AF_ROUND == 2)
-                x += load(rest + i);
-            x = keep * (x - step * d[i]);
-            if (AF_ROUND == 1) {
-                const philox p = philox_block((u64)seed, stream, (u64)(from + i) / 8);
-                w[i].bits = cut(x, rounding_bits(p, from + i));
-            } else {
-                store(w + i, x);
-            }
-            if (AF_ROUND == 2)
-                store(rest + i, x - load(w + i));
+            const float x = load_weight(w + i, rest + i);
+            store_weight(w + i, rest + i, keep * (x - step * d[i]), (u64)seed, stream, from + i);
         }
         d[i] = 0.0f;
     }
@@ -149,18 +154,9 @@ extern "C" __global__ void __launch_bounds__(256)
     const u64 stream = STREAM + (u64)hyper[3];
     if (stats[STATS_FINITE] == 1.0f)
         adam_8bit_block(m8, v8, m_scale, v_scale, n, [&](i64 i, float &m, float &v) {
-            float x = load(w + i);
-            if (AF_ROUND == 2)
-                x += load(rest + i);
+            float x = load_weight(w + i, rest + i);
             adam_element(x, m, v, grads[i], rates);
-            if (AF_ROUND == 1) {
-                const philox p = philox_block((u64)seed, stream, (u64)(from + i) / 8);
-                w[i].bits = cut(x, rounding_bits(p, from + i));
-            } else {
-                store(w + i, x);
-            }
-            if (AF_ROUND == 2)
-                store(rest + i, x - load(w + i));
+            store_weight(w + i, rest + i, x, (u64)seed, stream, from + i);
         });
     const i64 i = (i64)blockIdx.x * 256 + threadIdx.x;
     if (i < n)
