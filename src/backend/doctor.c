@@ -223,7 +223,7 @@ static void caches(af_finding *out, int *n)
     char *hub = af_hub_dir();
     const bool there = hub && af_dir_exists(hub);
     add(out, n, "model cache", there ? AF_FINDING_GOOD : AF_FINDING_ABSENT, "%s%s", hub ? hub : "",
-        there ? "" : ": does not exist; name models by folder or file");
+        there ? "" : ": not there yet: the first download makes it");
     free(hub);
 }
 

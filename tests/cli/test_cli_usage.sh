@@ -99,7 +99,9 @@ for words in "quantize --type nf4" "quantize --type q8_0 --eval $AF_GOLDEN/model
     grep -q "cuda" "$tmp/err" || die "$1: $(cat "$tmp/err")"
 done
 
-# doctor and the commands that resolve org/name use the same folder
+# doctor and the commands that resolve org/name use the same folder, which the first download makes
+env -u HF_HOME XDG_CACHE_HOME="$tmp/xdg" "$AFINAR" doctor --threads 1 > "$tmp/out"
+grep -q "model cache  *no  $tmp/xdg/huggingface/hub: not there yet: the first download makes it" "$tmp/out" || die "$(grep cache "$tmp/out")"
 mkdir -p "$tmp/xdg/huggingface/hub"
 env -u HF_HOME XDG_CACHE_HOME="$tmp/xdg" "$AFINAR" doctor --threads 1 > "$tmp/out"
 grep -q "model cache  *yes $tmp/xdg/huggingface/hub" "$tmp/out" || die "doctor looks elsewhere: $(cat "$tmp/out")"
