@@ -27,7 +27,7 @@ static const char *text_of(const info_entry *e, const json_t *o, const char *key
 }
 
 /* What is not listed in `columns` is absent: a field without a name. */
-static bool read_columns(const info_entry *e, af_data_source *s)
+static af_status read_columns(const info_entry *e, af_data_source *s)
 {
     const json_t *c = json_object_get(e->json, "columns");
     bool bad = false;
@@ -40,6 +40,8 @@ static bool read_columns(const info_entry *e, af_data_source *s)
         {"system", &s->field.system},      {"tools", &s->field.tools},
         {"messages", &s->field.messages},  {"chosen", &s->field.chosen},
         {"rejected", &s->field.rejected},  {"kto_tag", &s->field.label},
+        {"images", &s->media[0]},          {"videos", &s->media[1]},
+        {"audios", &s->media[2]},
     };
     if (!c) { /* those of the formatting; other columns only when they are named */
         s->field.history = s->field.system = s->field.tools = "";
@@ -50,7 +52,21 @@ static bool read_columns(const info_entry *e, af_data_source *s)
         *columns[i].field = name ? name : "";
     }
     s->field.conversations = s->field.messages;
-    return !bad;
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)c, key, v)
+    {
+        size_t i = 0;
+        while (i < AF_LEN(columns) && strcmp(columns[i].key, key) != 0)
+            i++;
+        if (i == AF_LEN(columns) && !json_is_null(v))
+            return af_fail(e->err, AF_EUSAGE,
+                           "%s: dataset '%s' has a column '%.40s', which is not one of prompt, "
+                           "query, response, history, system, tools, messages, chosen, rejected, "
+                           "kto_tag, images, videos, audios",
+                           e->file, e->name, key);
+    }
+    return bad ? af_fail_nomem(e->err, e->name, 0) : AF_OK;
 }
 
 /* Names of role and content, and of the roles. */
@@ -152,7 +168,8 @@ static af_status read_listed(const info_entry *e, af_data_source *s, const char 
         return wrong(e, "has a split that is not supported");
     if (json_is_integer(samples) && json_integer_value(samples) > 0)
         s->num_samples = json_integer_value(samples);
-    if (bad || !read_columns(e, s) || !read_tags(e, s))
+    AF_TRY(read_columns(e, s));
+    if (bad || !read_tags(e, s))
         return af_fail_nomem(e->err, e->name, 0);
     AF_TRY(read_shape(e, s));
 done:
