@@ -74,6 +74,15 @@ static void test_arguments_of_schedules(void **state)
         {TRL "lr_scheduler_type: reduce_lr_on_plateau\nval_set_size: 0.1\nlr_scheduler_kwargs: "
              "{threshold_mode: abs}",
          "lr_threshold_mode: abs\n"},
+        {TRL "lr_scheduler_type: greedy\nval_set_size: 0.1\nlr_scheduler_kwargs: {factor: 0.9, "
+             "warmup: 2, max_lr: 0.5, smooth: true, window_size: 9, reset_start: 7, mode: max, "
+             "verbose: false}",
+         "lr_rise_cooldown: 2\nlr_max: 0.5\nlr_smooth: true\nlr_window: 9\nlr_reset: 7\n"},
+        {TRL "lr_scheduler_type: greedy\nval_set_size: 0.1", "min_lr: 0.001\n"},
+        {TRL "lr_scheduler_type: greedy\nval_set_size: 0.1",
+         "lr_gamma: 0.95\nlr_patience: 10\nlr_threshold: 1e-06\nlr_threshold_mode: abs\n"},
+        {TRL "lr_scheduler_type: greedy\nval_set_size: 0.1\nlr_scheduler_kwargs: {min_lr: 0}",
+         "min_lr: 0\n"},
         {TRL "lr_scheduler_type: inverse_sqrt\nlr_scheduler_kwargs: {timescale: 30}",
          "lr_timescale: 30\n"},
         {TRL "lr_scheduler_type: warmup_stable_decay\nlr_scheduler_kwargs: {num_decay_steps: 4, "
@@ -86,6 +95,13 @@ static void test_arguments_of_schedules(void **state)
     static const char *const bad[][2] = {
         {TRL "lr_scheduler_type: warmup_stable_decay\nlr_scheduler_kwargs: {warmup_type: sine}",
          "run.yaml:5"},
+        {TRL "lr_scheduler_type: greedy", "'greedy' needs evaluations"},
+        {TRL "lr_scheduler_type: greedy\nval_set_size: 0.1\nlr_scheduler_kwargs: {factor: 1.0}",
+         "lr_gamma 1 is not below 1"},
+        {TRL "lr_scheduler_type: greedy\nval_set_size: 0.1\nlr_scheduler_kwargs: {max_lr: 1e-5}",
+         "lr_max 1e-05 is below learning_rate"},
+        {TRL "lr_scheduler_type: greedy\nval_set_size: 0.1\nlr_scheduler_kwargs: {eps: 1e-9}",
+         "run.yaml:6"},
     };
     (void)state;
     check_lines(cases, AF_LEN(cases));
