@@ -108,6 +108,35 @@ static void test_arguments_of_schedules(void **state)
     check_refusals(bad, AF_LEN(bad));
 }
 
+/* Schedules whose rate no warm-up changes; schedule-free optimizers have one of their own. */
+static void test_schedules_without_a_warm_up(void **state)
+{
+    static const struct {
+        const char *keys;
+        int idle;
+    } cases[] = {
+        {"lr_scheduler: constant\nwarmup_steps: 5", 1},
+        {"lr_scheduler: constant\nwarmup_ratio: 0.1", 1},
+        {"lr_scheduler: reduce_lr_on_plateau\nwarmup_steps: 5\nval_set_size: 2", 1},
+        {"lr_scheduler: greedy\nwarmup_steps: 5\nval_set_size: 2", 1},
+        {"lr_scheduler: constant\nwarmup_steps: 0\nwarmup_ratio: 0", 0},
+        {"lr_scheduler: constant_with_warmup\nwarmup_steps: 5", 0},
+        {"lr_scheduler: linear\nwarmup_ratio: 0.1", 0},
+        {"lr_scheduler: constant\nwarmup_steps: 5\noptimizer: schedule_free_adamw", 0},
+        {"lr_scheduler: constant\nwarmup_ratio: 0.1\noptimizer: schedule_free_adamw", 1},
+    };
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char text[400];
+        af_run_config r = {0};
+        af_error err = {0};
+        snprintf(text, sizeof text, AX "%s\n", cases[i].keys);
+        CHECK_OK(parse(&r, text, &err), err);
+        CHECK_MSG(r.idle->count == cases[i].idle, "%s: %d idle", cases[i].keys, r.idle->count);
+        af_run_config_clear(&r);
+    }
+}
+
 /* Arguments of FastLanguageModel and get_peft_model, as scripts around them keep them in files. */
 static void test_arguments_of_unsloth(void **state)
 {
@@ -305,6 +334,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_maps_as_text),
         cmocka_unit_test(test_arguments_of_schedules),
+        cmocka_unit_test(test_schedules_without_a_warm_up),
         cmocka_unit_test(test_warm_up_of_axolotl),
         cmocka_unit_test(test_arguments_of_unsloth),
         cmocka_unit_test(test_values_as_text),

@@ -38,6 +38,8 @@ typedef enum af_key_need {
     AF_NEED_FLOOR, /* a schedule with a rate to end at */
     AF_NEED_POLYNOMIAL,
     AF_NEED_WAVES,
+    AF_NEED_WARMUP,       /* a schedule that begins with one */
+    AF_NEED_WARMUP_STEPS, /* or an optimizer that does */
     AF_NEED_WARMUP_SHARE,
     AF_NEED_WSD,
     AF_NEED_INVERSE_SQRT,

@@ -44,8 +44,9 @@
     {"lr_scheduler", STR(lr_scheduler), 0, 0, "cosine", "shape of the learning rate over the run",
      {"lr_scheduler_type", "lr_schedule", "learning_rate_scheduler"}, 0},
     {"warmup_steps", F64(warmup_steps), 0, 1e9, "0",
-     "steps of linear warm-up (below 1: a share of the run)", {0}, 0},
-    {"warmup_ratio", F64(warmup_ratio), 0, 1, "0", "share of the run used for warm-up", {0}, 0},
+     "steps of linear warm-up (below 1: a share of the run)", {0}, AF_NEED_WARMUP_STEPS},
+    {"warmup_ratio", F64(warmup_ratio), 0, 1, "0", "share of the run used for warm-up", {0},
+     AF_NEED_WARMUP},
     {"warmup_max_steps", I64(warmup_max_steps), 0, 1e9, "0",
      "the same, but at most so many steps, rounded down, and two instead of one, as Axolotl has it "
      "(files with keys of its own and without a warm-up: 3 %, 100 steps); 0 = no limit", {0},

@@ -43,6 +43,15 @@ static bool has_waves(const af_run_config *r)
 }
 static bool restarts(const af_run_config *r) { return r->jagged_steps > 0; }
 static bool is_cosine_or_restarts(const af_run_config *r) { return is_cosine(r) || restarts(r); }
+static bool warms_up(const af_run_config *r)
+{
+    return !af_word_listed(r->lr_scheduler, "constant reduce_lr_on_plateau greedy");
+}
+static bool counts_warm_up(const af_run_config *r)
+{
+    return warms_up(r) || r->optimizer == AF_OPTIMIZER_FREE_ADAMW ||
+           r->optimizer == AF_OPTIMIZER_FREE_SGD;
+}
 static bool smooths(const af_run_config *r)
 {
     return strcmp(r->lr_scheduler, "greedy") == 0 && r->lr_smooth;
@@ -148,6 +157,12 @@ static const need_row needs[] = {
                        "warmup_stable_decay"},
     [AF_NEED_WSD] = {"unless 'lr_scheduler: warmup_stable_decay'",
                      .schedulers = "warmup_stable_decay"},
+    [AF_NEED_WARMUP] = {"with 'lr_scheduler' constant (constant_with_warmup has one), "
+                        "reduce_lr_on_plateau or greedy",
+                        warms_up},
+    [AF_NEED_WARMUP_STEPS] = {"with 'lr_scheduler' constant (constant_with_warmup has a warm-up), "
+                              "reduce_lr_on_plateau or greedy",
+                              counts_warm_up},
     [AF_NEED_WARMUP_SHARE] = {"without 'warmup_ratio'", has_warmup_share},
     [AF_NEED_INVERSE_SQRT] = {"unless 'lr_scheduler: inverse_sqrt'", .schedulers = "inverse_sqrt"},
     [AF_NEED_COSINE_AHEAD] = {"unless 'lr_scheduler: cosine_warmup_with_min_lr'",
