@@ -99,6 +99,7 @@ static void test_images_and_sound(void **state)
         {.record = PART("{'type': 'input_audio', 'input_audio': {}}"),
          .why = "type \"input_audio\""},
         {.record = PART("{'video': 'a.mp4'}"), .why = "a part of type \"video\""},
+        {.record = PART("{'type': 'file', 'file': {'file_id': 'x'}}"), .why = "type \"file\""},
         {.record = PART("{'inlineData': {'data': 'x'}}"), .why = "a part of type \"inlineData\""},
         {.record = PART("{'type': 'text', 'text': '!', 'image_url': null}")},
     };
@@ -175,13 +176,10 @@ static void test_flags_of_messages(void **state)
         {.record = TURNS(", 'loss': false, 'loss_weight': 0, 'masked': false")},
     };
     static const char *const off[] = {
-        TWO(", 'loss': false"),
-        TWO(", 'loss': 0"),
-        TWO(", 'loss_weight': 0.0"),
-        TWO(", 'loss_scale': 0"),
-        TWO(", 'masked': true"),
-        TWO(", 'train': false"),
-        TWO(", 'weight': 0, 'loss': true"),
+        TWO(", 'loss': false"),      TWO(", 'loss': 0"),
+        TWO(", 'loss_weight': 0.0"), TWO(", 'loss_scale': 0"),
+        TWO(", 'masked': true"),     TWO(", 'step_loss_mask': 0"),
+        TWO(", 'train': false"),     TWO(", 'weight': 0, 'loss': true"),
     };
     data_case c;
     (void)state;
@@ -208,6 +206,40 @@ static void test_tools_of_an_instruction(void **state)
     const json_t *row = json_array_get(c.rows, 0);
     assert_string_equal(json_string_value(json_object_get(row, "text")),
                         "(f)<|im_start|>user:Q<|im_end|><|im_start|>assistant:A<|im_end|>");
+    case_close(&c);
+}
+
+/* A field of verl, as a variable of the template. */
+static void test_thinking_of_a_record(void **state)
+{
+    static const char record[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", "
+        "\"content\": \"A\"}], \"enable_thinking\": false%s}\n";
+    static const struct {
+        const char *more, *text;
+    } cases[] = {
+        {"", "no:QA"},
+        {", \"chat_template_kwargs\": {\"enable_thinking\": true}", "yes:QA"},
+        {", \"chat_template_kwargs\": {\"other\": 1}", "no:QA"},
+    };
+    data_case c;
+    char text[1000];
+    (void)state;
+    case_open(&c);
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        snprintf(text, sizeof text, record, cases[i].more);
+        case_write(&c, "d.jsonl", text, strlen(text));
+        snprintf(
+            text, sizeof text,
+            "chat_template: \"{{ 'yes:' if enable_thinking | default(true) else 'no:' }}{%% for "
+            "m in messages %%}{{ m.content }}{%% endfor %%}\"\ntrain_on_eos: none\n"
+            "datasets: [{path: %s/d.jsonl}]\n",
+            c.dir);
+        case_run(&c, model, text);
+        CHECK_OK(case_preview(&c), c.err);
+        assert_string_equal(json_string_value(json_object_get(json_array_get(c.rows, 0), "text")),
+                            cases[i].text);
+    }
     case_close(&c);
 }
 
@@ -291,6 +323,50 @@ static void test_columns_of_dataset_info(void **state)
     case_close(&c);
 }
 
+/* Tools of an instruction with two answers, and names of roles, as dataset_info.json lists them. */
+static void test_tools_and_tags_of_dataset_info(void **state)
+{
+    static const struct {
+        const char *info, *record, *keys, *text;
+    } cases[] = {
+        {"\"ranking\": true, \"columns\": {\"prompt\": \"instruction\", \"chosen\": \"a\", "
+         "\"rejected\": \"b\", \"tools\": \"t\"}",
+         "{\"instruction\": \"Q\", \"a\": \"A\", \"b\": \"B\", \"t\": \"[{\\\"function\\\": "
+         "{\\\"name\\\": \\\"f\\\"}}]\"}",
+         "rl: dpo\n", "(f)<|im_start|>user:Q<|im_end|><|im_start|>assistant:A<|im_end|>"},
+        {"\"formatting\": \"sharegpt\", \"columns\": {\"messages\": \"m\"}, \"tags\": "
+         "{\"role_tag\": \"r\", \"content_tag\": \"c\", \"user_tag\": \"u\", "
+         "\"assistant_tag\": \"a\", \"function_tag\": \"call\"}",
+         "{\"m\": [{\"r\": \"u\", \"c\": \"Q\"}, {\"r\": \"call\", \"c\": {\"name\": \"f\", "
+         "\"arguments\": {}}}, {\"r\": \"u\", \"c\": \"R\"}, {\"r\": \"a\", \"c\": \"A\"}]}",
+         "",
+         "<|im_start|>user:Q<|im_end|><|im_start|>assistant:<|im_end|><|im_start|>user:R<|im_end|>"
+         "<|im_start|>assistant:A<|im_end|>"},
+    };
+    data_case c;
+    char text[2000];
+    (void)state;
+    case_open(&c);
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        case_write(&c, "d.jsonl", cases[i].record, strlen(cases[i].record));
+        snprintf(text, sizeof text, "{\"d\": {\"file_name\": \"d.jsonl\", %s}}", cases[i].info);
+        case_write(&c, "dataset_info.json", text, strlen(text));
+        snprintf(text, sizeof text, "%s%sdataset_dir: %s\ndataset: d\n", SHOWS, cases[i].keys,
+                 c.dir);
+        case_run(&c, model, text);
+        CHECK_OK(case_preview(&c), c.err);
+        const json_t *row = json_array_get(c.rows, 0), *good = json_object_get(row, "chosen");
+        assert_string_equal(json_string_value(json_object_get(good ? good : row, "text")),
+                            cases[i].text);
+    }
+    snprintf(text, sizeof text,
+             "{\"d\": {\"file_name\": \"d.jsonl\", \"formatting\": \"sharegpt\", \"tags\": "
+             "{\"bot_tag\": \"a\"}}}");
+    case_write(&c, "dataset_info.json", text, strlen(text));
+    case_refused(&c, case_preview(&c), "dataset 'd' has a tag 'bot_tag', which is not one of");
+    case_close(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -299,9 +375,11 @@ int main(void)
         cmocka_unit_test(test_fields_that_a_shape_does_not_show),
         cmocka_unit_test(test_flags_of_messages),
         cmocka_unit_test(test_tools_of_an_instruction),
+        cmocka_unit_test(test_thinking_of_a_record),
         cmocka_unit_test(test_token_ids),
         cmocka_unit_test(test_ignored_columns),
         cmocka_unit_test(test_columns_of_dataset_info),
+        cmocka_unit_test(test_tools_and_tags_of_dataset_info),
     };
     return cmocka_run_group_tests(tests, find_model, NULL);
 }

@@ -87,7 +87,8 @@ static const char *media_of(const json_t *part)
 {
     static const char *const types[] = {"image",      "image_url",   "input_image", "video",
                                         "video_url",  "audio",       "audio_url",   "input_audio",
-                                        "inlineData", "inline_data", "fileData"};
+                                        "inlineData", "inline_data", "fileData",    "file",
+                                        "input_file"};
     const char *type = json_string_value(json_object_get(part, "type"));
     for (size_t i = 0; i < AF_LEN(types); i++)
         if (type ? strcmp(type, types[i]) == 0 : !is_empty(json_object_get(part, types[i])))
@@ -105,10 +106,11 @@ af_status af_message_refuse_media(const af_data_source *s, const json_t *m, cons
     for (size_t i = 0; i < json_array_size(content); i++) {
         const char *type = media_of(json_array_get(content, i));
         if (type)
-            return af_source_loc_fail(p, err,
-                                      "message %zu: a part of type \"%s\": images, sound and video "
-                                      "are not trained on; leave such records out",
-                                      number, type);
+            return af_source_loc_fail(
+                p, err,
+                "message %zu: a part of type \"%s\": images, sound, video and "
+                "files are not trained on; leave such records out",
+                number, type);
     }
     return AF_OK;
 }

@@ -63,6 +63,7 @@ typedef struct af_item {
 #define AF_SEQ_LENGTHS    "seq_lengths"
 /* TRL's field for further variables of the chat template. */
 #define AF_TEMPLATE_VARIABLES "chat_template_kwargs"
+#define AF_ENABLE_THINKING    "enable_thinking"
 
 /* The shape of a first record by its fields. */
 AF_CHECKED af_status af_shape_detect(af_data_source *s, const json_t *record,

@@ -164,13 +164,15 @@ static bool is_assistant(const turn *t)
     return strcmp(t->role, "assistant") == 0 || strcmp(t->role, "function_call") == 0;
 }
 
-/* "loss" of ms-swift and XTuner, "masked" of torchtune; weights of OpenAI, LLaMA-Factory and
- * ms-swift. The name of the first is the run file's. */
+/* "loss" of ms-swift and XTuner, "masked" of torchtune; weights of OpenAI, LLaMA-Factory,
+ * ms-swift and slime. The name of the first is the run file's. */
 static const struct {
     const char *name;
     bool weight, inverse;
-} flags[] = {{NULL, false, false},    {"loss", false, false},       {"masked", false, true},
-             {"weight", true, false}, {"loss_weight", true, false}, {"loss_scale", true, false}};
+} flags[] = {{NULL, false, false},           {"loss", false, false},
+             {"masked", false, true},        {"weight", true, false},
+             {"loss_weight", true, false},   {"loss_scale", true, false},
+             {"step_loss_mask", true, false}};
 
 static const char *flag_name(const turn *t, size_t i)
 {

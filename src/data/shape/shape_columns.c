@@ -12,8 +12,9 @@ bool af_shape_reads(const void *source, const char *name)
 {
     const af_data_source *s = source;
     const af_fields *f = &s->field;
-    const char *const turns[] = {f->messages,           f->conversations, f->system, f->tools,
-                                 AF_TEMPLATE_VARIABLES, AF_FUNCTIONS,     NULL};
+    const char *const turns[] = {
+        f->messages,           f->conversations, f->system,          f->tools,
+        AF_TEMPLATE_VARIABLES, AF_FUNCTIONS,     AF_ENABLE_THINKING, NULL};
     const char *const alpaca[] = {f->instruction,
                                   f->input,
                                   f->output,
@@ -21,6 +22,7 @@ bool af_shape_reads(const void *source, const char *name)
                                   f->history,
                                   f->tools,
                                   AF_TEMPLATE_VARIABLES,
+                                  AF_ENABLE_THINKING,
                                   s->cognition ? AF_COGNITION_TAG : NULL,
                                   NULL};
     const char *const text[] = {f->text, NULL};
