@@ -176,10 +176,15 @@ static void test_flags_of_messages(void **state)
         {.record = TURNS(", 'loss': false, 'loss_weight': 0, 'masked': false")},
     };
     static const char *const off[] = {
-        TWO(", 'loss': false"),      TWO(", 'loss': 0"),
-        TWO(", 'loss_weight': 0.0"), TWO(", 'loss_scale': 0"),
-        TWO(", 'masked': true"),     TWO(", 'step_loss_mask': 0"),
-        TWO(", 'train': false"),     TWO(", 'weight': 0, 'loss': true"),
+        TWO(", 'loss': false"),
+        TWO(", 'loss': 0"),
+        TWO(", 'loss_weight': 0.0"),
+        TWO(", 'loss_scale': 0"),
+        TWO(", 'masked': true"),
+        TWO(", 'step_loss_mask': 0"),
+        TWO(", 'train': false"),
+        TWO(", 'weight': 0, 'loss': true"),
+        TWO(", 'weight': 1, 'loss': false"),
     };
     data_case c;
     (void)state;

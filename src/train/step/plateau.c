@@ -71,7 +71,7 @@ static void reduce_rate(af_plateau *b, const af_run_config *run)
     const double least = floor_of(run), lower = fmax(b->factor * run->lr_gamma, least);
     if ((b->factor - lower) * run->learning_rate > least_change)
         b->factor = lower;
-    if (b->factor - least > least * 1e-12) /* not a rounding of the share */
+    if (b->factor > least)
         return;
     if (++b->at_floor >= run->lr_reset)
         *b = (af_plateau){.best = NAN, .factor = 1};
@@ -81,9 +81,8 @@ void af_greedy_judge(af_plateau *b, const af_run_config *run, bool more, double 
 {
     if (run->lr_smooth)
         value = smoothed(b, run, value);
-    if (b->cooldown > 0 || b->rise_cooldown > 0) {
+    if (b->cooldown > 0 || b->rise_cooldown > 0) { /* both counts are 0 since the change */
         *(b->cooldown > 0 ? &b->cooldown : &b->rise_cooldown) -= 1;
-        b->bad = b->good = 0;
         return;
     }
     const bool better = is_better(b, run, more, value);
