@@ -41,6 +41,7 @@ typedef enum af_schedule_kind {
     AF_SCHEDULE_MLX_STEP,        /* step_decay */
     AF_SCHEDULE_MLX_EXPONENTIAL, /* exponential_decay */
     AF_SCHEDULE_PLATEAU,         /* reduce_lr_on_plateau: the peak; evaluations lower it in a run */
+    AF_SCHEDULE_GREEDY,          /* greedy: likewise; evaluations lower and raise it */
 } af_schedule_kind;
 
 typedef enum af_schedule_decay {
@@ -73,9 +74,10 @@ typedef struct af_schedule_opts {
     double constant_ratio;   /* cosine with min_ratio above 0: the floor is reached after this share
                                 of the run and stays; 0 = at its end */
     bool quadratic_warmup;   /* cosine: the rate climbs as (step / warmup)^2 */
-    /* Axolotl's jagged restarts of any schedule but step, exponential and reduce_lr_on_plateau; 0 =
-     * none: every so many steps the rate falls to restart_floor (0 = 0.001) of what the schedule
-     * has, over restart_anneal (0 = 1) steps, and climbs again over restart_warmup (0 = 10) */
+    /* Axolotl's jagged restarts of any schedule but step, exponential, reduce_lr_on_plateau and
+     * greedy; 0 = none: every so many steps the rate falls to restart_floor (0 = 0.001) of what the
+     * schedule has, over restart_anneal (0 = 1) steps, and climbs again over restart_warmup (0 =
+     * 10) */
     int64_t restart_steps, restart_warmup, restart_anneal;
     double restart_floor;
     int64_t timescale;     /* inverse_sqrt; 0 = as the warm-up, or 10000 without one */

@@ -567,6 +567,7 @@ static void test_pairs_of_ms_swift(void **state)
     preview(&c, model, THINKS "\nrl: kto", "");
     assert_string_equal(texts(&c), "[user:Q][assistant:yes]");
     assert_true(json_is_false(json_object_get(json_array_get(c.rows, 0), "label")));
+    put_file(&c, "d.jsonl", "{" ASKED GOOD ", \"label\": true}\n");
     preview(&c, model, THINKS, ""); /* without `rl` it is a conversation */
     assert_string_equal(texts(&c), "[user:Q][assistant:yes]");
     case_close(&c);

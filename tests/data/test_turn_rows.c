@@ -346,7 +346,7 @@ static void test_the_form_of_calls(void **state)
 #define PARTS(role, a, b)                                                                          \
     "{\"role\": \"" role "\", \"content\": [{\"type\": \"text\", \"text\": \"" a "\"}, " b "]}"
 #define PART(t) "{\"type\": \"text\", \"text\": \"" t "\"}"
-#define IMAGE   "{\"type\": \"image_url\", \"image_url\": {\"url\": \"x\"}}"
+#define OTHER   "{\"type\": \"document\", \"title\": \"x\"}"
 
 /* Contents in parts, as OpenAI has them, in templates for texts, for parts and for both. */
 static void test_contents_in_parts(void **state)
@@ -371,8 +371,8 @@ static void test_contents_in_parts(void **state)
     check(&c, texts, "", talk, "<s>u:p\nq</s><s>a:[A\n B</s>]<s>u:r</s><s>a:[C</s>]\n");
     check(&c, parts, "", talk, "<s>u:pq</s><s>a:[A B</s>]<s>u:r</s><s>a:[C</s>]\n");
     check(&c, both, "", talk, "<s>u:pq</s><s>a:[AB</s>]<s>u:r</s><s>a:[C</s>]\n");
-    check(&c, parts, "", PARTS("user", "p", IMAGE) "," BOT("A"), "<s>u:p!</s><s>a:[A</s>]\n");
-    write_case(&c, texts, "", PARTS("user", "p", IMAGE) "," BOT("A"));
+    check(&c, parts, "", PARTS("user", "p", OTHER) "," BOT("A"), "<s>u:p!</s><s>a:[A</s>]\n");
+    write_case(&c, texts, "", PARTS("user", "p", OTHER) "," BOT("A"));
     case_refused(&c, case_preview(&c), "a part of message 1 is not text");
     case_close(&c);
 }

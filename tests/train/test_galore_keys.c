@@ -114,7 +114,11 @@ static void test_what_is_refused(void **state)
          "'proj_type' of optim_args is 'random'; supported: std reverse_std right left full"},
         {BASE HF "optim_args: rank=2.5", "'rank' of optim_args is 2.5, not a whole number"},
         {BASE HF "optim_args: alpha=1", "it has rank, scale, update_proj_gap, proj_type"},
-        {BASE "optim: galore_adafactor", "optimizer is 'galore_adafactor', which is not supported"},
+        {BASE "optim: galore_adafactor",
+         "run.yaml:6: 'galore_adafactor' is not supported: GaLore has moments of AdamW here; use "
+         "galore_adamw, or adafactor, which projects nothing"},
+        {BASE "optimizer: galore_adafactor_layerwise",
+         "'galore_adafactor_layerwise' is not supported: GaLore has moments of AdamW here"},
         {BASE "use_galore: true\noptim: adafactor",
          "run.yaml:7: 'use_galore' with 'optim: adafactor' is not supported: GaLore has moments"},
         {SWIFT "galore_quantization: true", "'galore_quantization' with 'true' is not supported"},

@@ -177,48 +177,42 @@ static void test_best_evaluations(void **state)
     }
 }
 
-/* Rates of torch's ReduceLROnPlateau after each value; the state goes through a checkpoint. */
-static void test_plateaus(void **state)
+enum { VALUES = 26 };
+
+typedef struct rate_case {
+    af_run_config r;
+    int values;
+    double value[VALUES], want[VALUES];
+} rate_case;
+
+/* As a run file has it that does not say these. */
+static void fill_greedy(af_run_config *r)
 {
-    (void)state;
-    enum { VALUES = 12 };
-    static const struct {
-        af_run_config r;
-        double value[VALUES], want[VALUES];
-    } cases[] = {
-        {{.learning_rate = 1e-2, .lr_patience = 1, .lr_gamma = 0.5, .lr_threshold = 1e-4},
-         {5, 4, 4, 4, 4, 3.9999, 4, 2, 2, 2, 2, 2},
-         {1e-2, 1e-2, 1e-2, 5e-3, 5e-3, 2.5e-3, 2.5e-3, 2.5e-3, 2.5e-3, 1.25e-3, 1.25e-3, 6.25e-4}},
-        {{.learning_rate = 1e-2, .lr_cooldown = 2, .lr_threshold = 0.1, .min_lr = 1e-3},
-         {5, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4},
-         {1e-2, 1e-2, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3}},
-        {{.learning_rate = 1e-2,
-          .lr_patience = 1,
-          .lr_threshold = 1e-4,
-          .greater_is_better = AF_TRI_YES},
-         {0.1, 0.2, 0.19, 0.2, 0.2, 0.3, 0.3, 0.3, 0.3, 0.1, 0.1, 0.1},
-         {1e-2, 1e-2, 1e-2, 1e-3, 1e-3, 1e-3, 1e-3, 1e-4, 1e-4, 1e-5, 1e-5, 1e-6}},
-        {{.learning_rate = 1e-2, .lr_threshold = 0.5, .lr_threshold_mode = AF_THRESHOLD_ABS},
-         {5, 4, 3.6, 3.4, 3, 2.8, 2, 1.4, 1, 0.5, -1, -1.2},
-         {1e-2, 1e-2, 1e-3, 1e-3, 1e-4, 1e-4, 1e-4, 1e-4, 1e-5, 1e-5, 1e-5, 1e-6}},
-        {{.learning_rate = 3e-8, .lr_gamma = 0.5, .lr_threshold = 1e-4},
-         {5, INFINITY, INFINITY, 6, 7, 8, 9, 9, 9, 9, 9, 9},
-         {3e-8, 1.5e-8, 1.5e-8, 1.5e-8, 1.5e-8, 1.5e-8, 1.5e-8, 1.5e-8, 1.5e-8, 1.5e-8, 1.5e-8,
-          1.5e-8}},
-    };
-    for (size_t i = 0; i < AF_LEN(cases); i++) {
+    r->lr_gamma = r->lr_gamma > 0 ? r->lr_gamma : 0.95;
+    r->lr_threshold = r->lr_threshold > 0 ? r->lr_threshold : 1e-6;
+    r->lr_max = r->lr_max > 0 ? r->lr_max : 1;
+    r->lr_reset = r->lr_reset > 0 ? r->lr_reset : 500;
+    r->lr_window = r->lr_window > 0 ? r->lr_window : 50;
+}
+
+/* The rates after each value; the state goes through a checkpoint. */
+static void check_rates(const char *schedule, const rate_case *cases, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
         af_run_config r = cases[i].r;
         af_run_progress p = start();
         af_error err = {0};
         uint64_t clock;
         char *text;
         r.best_metric = "loss";
+        if (strcmp(schedule, "greedy") == 0)
+            fill_greedy(&r);
         p.plateau = (af_plateau){.best = NAN, .factor = 1};
         p.rate_factor = 1;
-        const af_schedule_opts o = {.name = "reduce_lr_on_plateau", .peak = r.learning_rate};
+        const af_schedule_opts o = {.name = schedule, .peak = r.learning_rate};
         CHECK_OK(af_schedule_init(&p.schedule, &o, &err), err);
         af_run_progress_judge(&p, &r, 0); /* of the base model: not counted */
-        for (int k = 0; k < VALUES; k++) {
+        for (int k = 0; k < cases[i].values; k++) {
             p.step = k + 1;
             const double rate = af_run_progress_lr(&p, p.step);
             p.rate_factor = p.plateau.factor;
@@ -232,6 +226,147 @@ static void test_plateaus(void **state)
                       "case %zu, value %d: %g", i, k, af_run_progress_lr(&p, p.step));
         }
     }
+}
+
+/* Rates of torch's ReduceLROnPlateau. */
+static void test_plateaus(void **state)
+{
+    static const rate_case cases[] = {
+        {{.learning_rate = 1e-2, .lr_patience = 1, .lr_gamma = 0.5, .lr_threshold = 1e-4},
+         12,
+         {5, 4, 4, 4, 4, 3.9999, 4, 2, 2, 2, 2, 2},
+         {1e-2, 1e-2, 1e-2, 5e-3, 5e-3, 2.5e-3, 2.5e-3, 2.5e-3, 2.5e-3, 1.25e-3, 1.25e-3, 6.25e-4}},
+        {{.learning_rate = 1e-2, .lr_cooldown = 2, .lr_threshold = 0.1, .min_lr = 1e-3},
+         12,
+         {5, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4},
+         {1e-2, 1e-2, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3}},
+        {{.learning_rate = 1e-2,
+          .lr_patience = 1,
+          .lr_threshold = 1e-4,
+          .greater_is_better = AF_TRI_YES},
+         12,
+         {0.1, 0.2, 0.19, 0.2, 0.2, 0.3, 0.3, 0.3, 0.3, 0.1, 0.1, 0.1},
+         {1e-2, 1e-2, 1e-2, 1e-3, 1e-3, 1e-3, 1e-3, 1e-4, 1e-4, 1e-5, 1e-5, 1e-6}},
+        {{.learning_rate = 1e-2, .lr_threshold = 0.5, .lr_threshold_mode = AF_THRESHOLD_ABS},
+         12,
+         {5, 4, 3.6, 3.4, 3, 2.8, 2, 1.4, 1, 0.5, -1, -1.2},
+         {1e-2, 1e-2, 1e-3, 1e-3, 1e-4, 1e-4, 1e-4, 1e-4, 1e-5, 1e-5, 1e-5, 1e-6}},
+        {{.learning_rate = 3e-8, .lr_gamma = 0.5, .lr_threshold = 1e-4},
+         12,
+         {5, INFINITY, INFINITY, 6, 7, 8, 9, 9, 9, 9, 9, 9},
+         {3e-8, 1.5e-8, 1.5e-8, 1.5e-8, 1.5e-8, 1.5e-8, 1.5e-8, 1.5e-8, 1.5e-8, 1.5e-8, 1.5e-8,
+          1.5e-8}},
+    };
+    (void)state;
+    check_rates("reduce_lr_on_plateau", cases, AF_LEN(cases));
+}
+
+/* Rates of GreedyLR of transformers 5.23. */
+static void test_greedy_rates(void **state)
+{
+#define ABS .lr_threshold_mode = AF_THRESHOLD_ABS
+    static const rate_case cases[] = {
+        {{.learning_rate = 2e-3, .lr_patience = 10, .min_lr = 1e-3, ABS},
+         26,
+         {5.0, 4.9, 4.8, 4.7, 4.6, 4.5, 4.4, 4.3, 4.2, 4.1, 4.0, 3.9, 3.8,
+          9,   9,   9,   9,   9,   9,   9,   9,   9,   9,   9,   9,   9},
+         {0.002,
+          0.002,
+          0.002,
+          0.002,
+          0.002,
+          0.002,
+          0.002,
+          0.002,
+          0.002,
+          0.002,
+          0.002105263157894737,
+          0.002105263157894737,
+          0.002105263157894737,
+          0.002105263157894737,
+          0.002105263157894737,
+          0.002105263157894737,
+          0.002105263157894737,
+          0.002105263157894737,
+          0.002105263157894737,
+          0.002105263157894737,
+          0.002105263157894737,
+          0.002105263157894737,
+          0.002105263157894737,
+          0.002,
+          0.002,
+          0.002}},
+        {{.learning_rate = 1e-2,
+          .lr_patience = 1,
+          .lr_gamma = 0.5,
+          .min_lr = 2e-3,
+          .lr_max = 0.03,
+          .lr_reset = 3,
+          ABS},
+         22,
+         {9, 8, 7, 6, 5, 4, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 2, 1, 0.5},
+         {0.01,   0.02,    0.02,    0.03,  0.03,  0.03,  0.03,  0.03, 0.015, 0.015, 0.0075,
+          0.0075, 0.00375, 0.00375, 0.002, 0.002, 0.002, 0.002, 0.01, 0.01,  0.02,  0.02}},
+        {{.learning_rate = 1e-2,
+          .lr_patience = 1,
+          .lr_gamma = 0.8,
+          .lr_cooldown = 2,
+          .lr_rise_cooldown = 1,
+          .lr_threshold = 0.1,
+          ABS},
+         20,
+         {5, 4, 3, 2.95, 2.5, 2, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1, 0.8, 0.6, 0.4, 0.2, 0},
+         {0.01,     0.0125, 0.0125, 0.0125, 0.015625, 0.015625, 0.015625,
+          0.015625, 0.0125, 0.0125, 0.0125, 0.0125,   0.01,     0.01,
+          0.01,     0.01,   0.0125, 0.0125, 0.0125,   0.015625}},
+        {{.learning_rate = 1e-2,
+          .lr_gamma = 0.9,
+          .min_lr = 1e-4,
+          .lr_threshold = 0.1,
+          .lr_threshold_mode = AF_THRESHOLD_REL,
+          .greater_is_better = AF_TRI_YES},
+         12,
+         {0.1, 0.2, 0.21, 0.22, 0.3, 0.32, 0.33, 0.5, 0.4, INFINITY, 1, 0.2},
+         {0.01111111111111111, 0.01234567901234568, 0.01111111111111111, 0.01, 0.01111111111111111,
+          0.01, 0.009, 0.01, 0.009, 0.01, 0.009, 0.0081}},
+        {{.learning_rate = 1e-2,
+          .lr_patience = 1,
+          .lr_gamma = 0.5,
+          .min_lr = 1e-3,
+          .lr_smooth = true,
+          .lr_window = 3,
+          .lr_reset = 2,
+          ABS},
+         22,
+         {5, 4, 6, 3, 2, 2.5, 9, 9, 9, 1, 8, 8, 8, 8, 7, 7, 7, 7, 7, 3, 2, 1},
+         {0.01,  0.02,  0.02,   0.02,   0.04,    0.04,    0.04,  0.02,  0.02, 0.01, 0.01,
+          0.005, 0.005, 0.0025, 0.0025, 0.00125, 0.00125, 0.001, 0.001, 0.01, 0.01, 0.02}},
+        {{.learning_rate = 5e-5, .min_lr = 1e-3, .lr_reset = 2, ABS},
+         8,
+         {5, 6, 6, 6, 6, 4, 3, 3},
+         {5.263157894736842e-05, 5.263157894736842e-05, 5e-05, 5.263157894736842e-05,
+          5.263157894736842e-05, 5.54016620498615e-05, 5.831753899985421e-05,
+          5.831753899985421e-05}},
+        {{.learning_rate = 3e-8, .lr_gamma = 0.5, ABS},
+         7,
+         {5, 6, 6, 6, 4, 3, 2},
+         {6e-08, 3e-08, 1.5e-08, 1.5e-08, 3e-08, 6e-08, 1.2e-07}},
+    };
+    (void)state;
+    check_rates("greedy", cases, AF_LEN(cases));
+}
+
+/* A floor as a share of the peak. */
+static void test_a_share_as_floor(void **state)
+{
+    static const rate_case cases[] = {
+        {{.learning_rate = 1e-2, .min_lr_ratio = 0.5, .lr_threshold = 1e-4},
+         4,
+         {5, 5, 5, 5},
+         {1e-2, 5e-3, 5e-3, 5e-3}},
+    };
+    (void)state;
+    check_rates("reduce_lr_on_plateau", cases, AF_LEN(cases));
 }
 
 /* Records of an epoch, rows of a step, parts of an epoch; the steps of two epochs that end one. */
@@ -308,6 +443,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_best_evaluations),
         cmocka_unit_test(test_plateaus),
+        cmocka_unit_test(test_greedy_rates),
+        cmocka_unit_test(test_a_share_as_floor),
         cmocka_unit_test(test_shares_of_a_warm_up),
         cmocka_unit_test(test_parts_of_epochs),
         cmocka_unit_test(test_counters_come_back),

@@ -74,6 +74,15 @@ static void test_arguments_of_schedules(void **state)
         {TRL "lr_scheduler_type: reduce_lr_on_plateau\nval_set_size: 0.1\nlr_scheduler_kwargs: "
              "{threshold_mode: abs}",
          "lr_threshold_mode: abs\n"},
+        {TRL "lr_scheduler_type: greedy\nval_set_size: 0.1\nlr_scheduler_kwargs: {factor: 0.9, "
+             "warmup: 2, max_lr: 0.5, smooth: true, window_size: 9, reset_start: 7, mode: max, "
+             "verbose: false}",
+         "lr_rise_cooldown: 2\nlr_max: 0.5\nlr_smooth: true\nlr_window: 9\nlr_reset: 7\n"},
+        {TRL "lr_scheduler_type: greedy\nval_set_size: 0.1", "min_lr: 0.001\n"},
+        {TRL "lr_scheduler_type: greedy\nval_set_size: 0.1",
+         "lr_gamma: 0.95\nlr_patience: 10\nlr_threshold: 1e-06\nlr_threshold_mode: abs\n"},
+        {TRL "lr_scheduler_type: greedy\nval_set_size: 0.1\nlr_scheduler_kwargs: {min_lr: 0}",
+         "min_lr: 0\n"},
         {TRL "lr_scheduler_type: inverse_sqrt\nlr_scheduler_kwargs: {timescale: 30}",
          "lr_timescale: 30\n"},
         {TRL "lr_scheduler_type: warmup_stable_decay\nlr_scheduler_kwargs: {num_decay_steps: 4, "
@@ -86,10 +95,46 @@ static void test_arguments_of_schedules(void **state)
     static const char *const bad[][2] = {
         {TRL "lr_scheduler_type: warmup_stable_decay\nlr_scheduler_kwargs: {warmup_type: sine}",
          "run.yaml:5"},
+        {TRL "lr_scheduler_type: greedy", "'greedy' needs evaluations"},
+        {TRL "lr_scheduler_type: greedy\nval_set_size: 0.1\nlr_scheduler_kwargs: {factor: 1.0}",
+         "lr_gamma 1 is not below 1"},
+        {TRL "lr_scheduler_type: greedy\nval_set_size: 0.1\nlr_scheduler_kwargs: {max_lr: 1e-5}",
+         "lr_max 1e-05 is below learning_rate"},
+        {TRL "lr_scheduler_type: greedy\nval_set_size: 0.1\nlr_scheduler_kwargs: {eps: 1e-9}",
+         "run.yaml:6"},
     };
     (void)state;
     check_lines(cases, AF_LEN(cases));
     check_refusals(bad, AF_LEN(bad));
+}
+
+/* Schedules whose rate no warm-up changes; schedule-free optimizers have one of their own. */
+static void test_schedules_without_a_warm_up(void **state)
+{
+    static const struct {
+        const char *keys;
+        int idle;
+    } cases[] = {
+        {"lr_scheduler: constant\nwarmup_steps: 5", 1},
+        {"lr_scheduler: constant\nwarmup_ratio: 0.1", 1},
+        {"lr_scheduler: reduce_lr_on_plateau\nwarmup_steps: 5\nval_set_size: 2", 1},
+        {"lr_scheduler: greedy\nwarmup_steps: 5\nval_set_size: 2", 1},
+        {"lr_scheduler: constant\nwarmup_steps: 0\nwarmup_ratio: 0", 0},
+        {"lr_scheduler: constant_with_warmup\nwarmup_steps: 5", 0},
+        {"lr_scheduler: linear\nwarmup_ratio: 0.1", 0},
+        {"lr_scheduler: constant\nwarmup_steps: 5\noptimizer: schedule_free_adamw", 0},
+        {"lr_scheduler: constant\nwarmup_ratio: 0.1\noptimizer: schedule_free_adamw", 1},
+    };
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char text[400];
+        af_run_config r = {0};
+        af_error err = {0};
+        snprintf(text, sizeof text, AX "%s\n", cases[i].keys);
+        CHECK_OK(parse(&r, text, &err), err);
+        CHECK_MSG(r.idle->count == cases[i].idle, "%s: %d idle", cases[i].keys, r.idle->count);
+        af_run_config_clear(&r);
+    }
 }
 
 /* Arguments of FastLanguageModel and get_peft_model, as scripts around them keep them in files. */
@@ -289,6 +334,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_maps_as_text),
         cmocka_unit_test(test_arguments_of_schedules),
+        cmocka_unit_test(test_schedules_without_a_warm_up),
         cmocka_unit_test(test_warm_up_of_axolotl),
         cmocka_unit_test(test_arguments_of_unsloth),
         cmocka_unit_test(test_values_as_text),

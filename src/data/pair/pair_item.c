@@ -265,6 +265,7 @@ static af_status put_answer(af_item *out, int side, const af_data_source *s, con
     AF_TRY(af_alpaca_question(t, s, record, p, err));
     out->prompt_messages = json_array_size(t->messages);
     AF_TRY(af_turn_add(t, "assistant", answer, true, err));
+    AF_TRY(af_template_fields_take(t, s, record, p, err));
 done:
     return st;
 }

@@ -1,14 +1,18 @@
 /* ids_row.c - records of token ids: what carries loss is in their labels, or else in masks. */
 #include "data/render/renderer.h"
 
-/* Whether token `i` carries loss by TRL's masks. */
+static bool is_set(const json_t *mask, size_t i)
+{
+    const json_t *bit = mask ? json_array_get(mask, i) : NULL;
+    return !bit || json_is_true(bit) || json_integer_value(bit) == 1;
+}
+
+/* Whether token `i` carries loss by masks. */
 static bool in_masks(const af_conversation *t, size_t i)
 {
     bool in = true;
-    for (size_t k = 0; k < AF_LEN(t->mask); k++) {
-        const json_t *bit = t->mask[k] ? json_array_get(t->mask[k], i) : NULL;
-        in &= !bit || json_is_true(bit) || json_integer_value(bit) == 1;
-    }
+    for (size_t k = 0; k < AF_LEN(t->mask); k++)
+        in &= is_set(t->mask[k], i);
     return in;
 }
 
@@ -25,6 +29,8 @@ af_status af_ids_row(af_renderer *s, af_row *out, const af_conversation *t, af_e
                            "labels[%zu] is neither -100 nor input_ids[%zu], which is %lld", i, i,
                            (long long)v);
         const bool loss = t->labels ? l == v : in_masks(t, i);
+        if (!is_set(t->seen, i)) /* padding */
+            continue;
         const af_status st = af_row_add(out, (int32_t)v, loss, err);
         if (st != AF_OK)
             return st;

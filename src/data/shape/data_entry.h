@@ -21,12 +21,13 @@ AF_CHECKED af_status af_pair_type_set(const af_data_entry *p, const af_yaml *n, 
 AF_CHECKED af_status af_data_entry_style(const af_data_entry *p, const af_yaml *n);
 AF_CHECKED af_status af_data_entry_jinja(const af_data_entry *p, const af_yaml *n);
 /* entry_keys.c: an unknown key, which is an error unless it asks for nothing; `skip`; the name of
- * one role (`field_human`, `field_model`). */
+ * one role (`field_human`, `field_model`); `ignore_fields`. */
 AF_CHECKED af_status af_data_entry_unknown(const af_data_entry *p, const char *name,
                                            const af_yaml *n, int line);
 AF_CHECKED af_status af_data_entry_skip(const af_data_entry *p, const af_yaml *n);
 AF_CHECKED af_status af_data_entry_speaker(const af_data_entry *p, const char *key,
                                            const af_yaml *n);
+AF_CHECKED af_status af_data_entry_ignore(const af_data_entry *p, const af_yaml *n);
 /* self_cognition.c: the type of that name, false: not one of its forms; a name in two languages. */
 bool af_self_cognition_set(af_data_source *s, const char *type);
 AF_CHECKED af_status af_self_cognition_who(const af_data_entry *p, const char *key,

@@ -22,6 +22,7 @@ typedef enum key_kind {
     WHO,   /* one text, or two: in Chinese and in English */
     SKIP,  /* records at the front */
     NAMED, /* a name of one role */
+    WORDS, /* names of fields */
     IDLE,  /* asks for nothing that changes what is read */
 } key_kind;
 
@@ -99,6 +100,7 @@ static const source_key keys[] = {
     {"skip", SKIP, 0, 0},
     {"model_name", WHO, AT(model_name), ONLY(ALPACA)},
     {"model_author", WHO, AT(model_author), ONLY(ALPACA)},
+    {"ignore_fields", WORDS, 0, 0},
 };
 _Static_assert(AF_LEN(keys) <= 64, "set_keys has one bit per key");
 
@@ -516,6 +518,8 @@ static af_status set_key(const parse *p, const source_key *k, const af_yaml *n)
         return af_data_entry_skip(p, n);
     case NAMED:
         return af_data_entry_speaker(p, k->name, n);
+    case WORDS:
+        return af_data_entry_ignore(p, n);
     case IDLE:
         break;
     }

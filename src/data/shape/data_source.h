@@ -87,6 +87,9 @@ typedef struct af_data_source {
     int role_name_count;
     af_role_name *property_names; /* further properties of a message and the template's names */
     int property_name_count;
+    const char *const *ignored; /* fields of records and messages that are taken as not there */
+    int ignored_count;
+    const char *media[4];     /* of dataset_info.json: columns of images, videos, audios; NULL */
     const char *const *roles; /* roles_to_train */
     int role_count;
     af_train_eos train_on_eos;

@@ -27,7 +27,7 @@ static const char *text_of(const info_entry *e, const json_t *o, const char *key
 }
 
 /* What is not listed in `columns` is absent: a field without a name. */
-static bool read_columns(const info_entry *e, af_data_source *s)
+static af_status read_columns(const info_entry *e, af_data_source *s)
 {
     const json_t *c = json_object_get(e->json, "columns");
     bool bad = false;
@@ -40,6 +40,8 @@ static bool read_columns(const info_entry *e, af_data_source *s)
         {"system", &s->field.system},      {"tools", &s->field.tools},
         {"messages", &s->field.messages},  {"chosen", &s->field.chosen},
         {"rejected", &s->field.rejected},  {"kto_tag", &s->field.label},
+        {"images", &s->media[0]},          {"videos", &s->media[1]},
+        {"audios", &s->media[2]},
     };
     if (!c) { /* those of the formatting; other columns only when they are named */
         s->field.history = s->field.system = s->field.tools = "";
@@ -50,13 +52,28 @@ static bool read_columns(const info_entry *e, af_data_source *s)
         *columns[i].field = name ? name : "";
     }
     s->field.conversations = s->field.messages;
-    return !bad;
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)c, key, v)
+    {
+        size_t i = 0;
+        while (i < AF_LEN(columns) && strcmp(columns[i].key, key) != 0)
+            i++;
+        if (i == AF_LEN(columns) && !json_is_null(v))
+            return af_fail(e->err, AF_EUSAGE,
+                           "%s: dataset '%s' has a column '%.40s', which is not one of prompt, "
+                           "query, response, history, system, tools, messages, chosen, rejected, "
+                           "kto_tag, images, videos, audios",
+                           e->file, e->name, key);
+    }
+    return bad ? af_fail_nomem(e->err, e->name, 0) : AF_OK;
 }
 
 /* Names of role and content, and of the roles. */
-static bool read_tags(const info_entry *e, af_data_source *s)
+static af_status read_tags(const info_entry *e, af_data_source *s)
 {
-    static const char *const tags[][3] = {{"user_tag", "human", "user"},
+    static const char *const tags[][3] = {{"function_tag", "function_call", "function_call"},
+                                          {"user_tag", "human", "user"},
                                           {"assistant_tag", "gpt", "assistant"},
                                           {"observation_tag", "observation", "tool"},
                                           {"system_tag", "system", "system"}};
@@ -68,14 +85,28 @@ static bool read_tags(const info_entry *e, af_data_source *s)
     s->field.value = s->field.content = content ? content : "value";
     s->role_names = af_arena_take(e->mem, AF_LEN(tags) * sizeof *s->role_names);
     if (!s->role_names)
-        return false;
+        return af_fail_nomem(e->err, e->name, 0);
     for (size_t i = 0; i < AF_LEN(tags); i++) {
         const char *name = text_of(e, t, tags[i][0], &bad);
         if (name || !t)
             s->role_names[s->role_name_count++] =
                 (af_role_name){name ? name : tags[i][1], tags[i][2]};
     }
-    return !bad;
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)t, key, v)
+    {
+        size_t i = 0;
+        while (i < AF_LEN(tags) && strcmp(tags[i][0], key) != 0)
+            i++;
+        if (i == AF_LEN(tags) && strcmp(key, "role_tag") != 0 && strcmp(key, "content_tag") != 0)
+            return af_fail(e->err, AF_EUSAGE,
+                           "%s: dataset '%s' has a tag '%.40s', which is not one of role_tag, "
+                           "content_tag, user_tag, assistant_tag, observation_tag, function_tag, "
+                           "system_tag",
+                           e->file, e->name, key);
+    }
+    return bad ? af_fail_nomem(e->err, e->name, 0) : AF_OK;
 }
 
 static af_status read_shape(const info_entry *e, af_data_source *s)
@@ -152,8 +183,10 @@ static af_status read_listed(const info_entry *e, af_data_source *s, const char 
         return wrong(e, "has a split that is not supported");
     if (json_is_integer(samples) && json_integer_value(samples) > 0)
         s->num_samples = json_integer_value(samples);
-    if (bad || !read_columns(e, s) || !read_tags(e, s))
+    AF_TRY(read_columns(e, s));
+    if (bad)
         return af_fail_nomem(e->err, e->name, 0);
+    AF_TRY(read_tags(e, s));
     AF_TRY(read_shape(e, s));
 done:
     return st;

@@ -81,3 +81,24 @@ af_status af_data_entry_speaker(const af_data_entry *p, const char *key, const a
     s->role_names = names;
     return AF_OK;
 }
+
+/* ignore_fields: a name, or a list of names. */
+af_status af_data_entry_ignore(const af_data_entry *p, const af_yaml *n)
+{
+    const int count = n->kind == AF_YAML_LIST ? n->count : 1;
+    const char **name = af_arena_take(p->mem, (uint64_t)AF_MAX(count, 1) * sizeof *name);
+    char at[300];
+    if (!name)
+        return af_fail_nomem(p->err, "ignore_fields", (uint64_t)count * sizeof *name);
+    for (int i = 0; i < count; i++) {
+        const af_yaml *e = n->kind == AF_YAML_LIST ? n->item[i] : n;
+        if (e->kind != AF_YAML_SCALAR)
+            return af_fail(p->err, AF_EUSAGE,
+                           "%s: ignore_fields of a dataset wants a list of names",
+                           af_data_source_loc(at, p->o->run_path, n->line));
+        name[i] = e->text;
+    }
+    p->s->ignored = name;
+    p->s->ignored_count = count;
+    return AF_OK;
+}

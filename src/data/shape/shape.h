@@ -30,7 +30,8 @@ typedef struct af_conversation {
     uint64_t prompt_len, answer_len;
     const json_t *segments;     /* of the record */
     const json_t *ids, *labels; /* of the record */
-    const json_t *mask[2]; /* of the record, where it has no labels: lists of 0 and 1, or NULL */
+    const json_t *mask[3]; /* of the record, where it has no labels: lists of 0 and 1, or NULL */
+    const json_t *seen;    /* of the record: 0 = padding, which is left out; or NULL */
 } af_conversation;
 
 typedef struct af_item {
@@ -52,11 +53,17 @@ typedef struct af_item {
 /* ms-swift: another last answer to a conversation, as a text or in a whole conversation. */
 #define AF_REJECTED_TEXT  "rejected_response"
 #define AF_REJECTED_TURNS "rejected_messages"
-/* TRL's masks of token ids without labels: 1 = with loss. */
+/* Masks of token ids without labels: 1 = with loss. */
 #define AF_ANSWER_MASK     "assistant_masks"
 #define AF_COMPLETION_MASK "completion_mask"
+#define AF_LOSS_MASK       "loss_mask"
+/* Padding, and where packed rows begin anew. */
+#define AF_ATTENTION_MASK "attention_mask"
+#define AF_POSITION_IDS   "position_ids"
+#define AF_SEQ_LENGTHS    "seq_lengths"
 /* TRL's field for further variables of the chat template. */
 #define AF_TEMPLATE_VARIABLES "chat_template_kwargs"
+#define AF_ENABLE_THINKING    "enable_thinking"
 
 /* The shape of a first record by its fields. */
 AF_CHECKED af_status af_shape_detect(af_data_source *s, const json_t *record,
@@ -115,6 +122,19 @@ AF_CHECKED af_status af_prompt_item(af_item *out, const af_data_source *s, const
 AF_CHECKED af_status af_self_cognition_fill(json_t **out, const af_data_source *s,
                                             const json_t *record, const af_source_loc *p,
                                             af_error *err);
+
+/* refused_fields.c: refuses a record whose fields change what it means and are not trained on, and
+ * a message with images or sound in a field or a part of its content. */
+AF_CHECKED af_status af_record_refuse(const af_data_source *s, const json_t *record,
+                                      const af_source_loc *p, af_error *err);
+AF_CHECKED af_status af_message_refuse_media(const af_data_source *s, const json_t *m,
+                                             const json_t *content, size_t number,
+                                             const af_source_loc *p, af_error *err);
+/* Whether such a field may have this name; `ignore_fields`: whether it names a field, and the
+ * removal of those from a record or message. */
+bool af_field_refusable(const af_data_source *s, const char *name);
+bool af_field_ignored(const af_data_source *s, const char *name);
+void af_fields_drop_ignored(const af_data_source *s, json_t *object);
 
 /* json_fields.c: brings what a record has as JSON text, or inside a field, to where shapes look. */
 AF_CHECKED af_status af_record_open_fields(const af_data_source *s, json_t *record, af_error *err);

@@ -164,46 +164,59 @@ static bool is_assistant(const turn *t)
     return strcmp(t->role, "assistant") == 0 || strcmp(t->role, "function_call") == 0;
 }
 
-/* "train": bool and "weight": 0 or 1. */
+/* "loss" of ms-swift and XTuner, "masked" of torchtune; weights of OpenAI, LLaMA-Factory,
+ * ms-swift and slime. The name of the first is the run file's. */
+static const struct {
+    const char *name;
+    bool weight, inverse;
+} flags[] = {{NULL, false, false},           {"loss", false, false},
+             {"masked", false, true},        {"weight", true, false},
+             {"loss_weight", true, false},   {"loss_scale", true, false},
+             {"step_loss_mask", true, false}};
+
+static const char *flag_name(const turn *t, size_t i)
+{
+    return flags[i].name ? flags[i].name : t->s->field.train;
+}
+
+static af_status wrong_flag(const turn *t, size_t i, const json_t *v)
+{
+    if (!flags[i].weight)
+        return af_source_loc_fail(t->p, t->err,
+                                  "message %zu: \"%s\" should be true or false, got %s", t->number,
+                                  flag_name(t, i), af_type_words(v));
+    char *shown = af_json_dump(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
+    const af_status st =
+        af_source_loc_fail(t->p, t->err, "message %zu: \"%s\" must be 0 or 1, got %.40s", t->number,
+                           flag_name(t, i), shown ? shown : "");
+    free(shown);
+    return st;
+}
+
+/* Whether the loss of a message is on: flags are true or false, weights 0 or 1. */
 static af_status read_flags(turn *t)
 {
-    const json_t *train = json_object_get(t->json, t->s->field.train);
-    const json_t *weight = json_object_get(t->json, "weight");
     const bool mine = is_assistant(t) || af_role_trained(t->s, t->role);
     t->train = true;
     if (json_object_get(t->json, "train_detail") &&
         !json_is_null(json_object_get(t->json, "train_detail")))
         return af_source_loc_fail(t->p, t->err, "message %zu: \"train_detail\" is not supported",
                                   t->number);
-    if (train && !json_is_null(train)) {
-        if (!json_is_boolean(train))
+    for (size_t i = 0; i < AF_LEN(flags); i++) {
+        const json_t *v = json_object_get(t->json, flag_name(t, i));
+        const double w = json_number_value(v);
+        const bool number = json_is_number(v) && (w == 0 || w == 1) && i > 0;
+        if (!v || json_is_null(v))
+            continue;
+        if (!number && (flags[i].weight || !json_is_boolean(v)))
+            return wrong_flag(t, i, v);
+        const bool set = number ? w == 1 : json_is_true(v);
+        if (!mine && set && !flags[i].inverse)
             return af_source_loc_fail(t->p, t->err,
-                                      "message %zu: \"%s\" should be true or false, got %s",
-                                      t->number, t->s->field.train, af_type_words(train));
-        if (!mine && json_is_true(train))
-            return af_source_loc_fail(t->p, t->err,
-                                      "message %zu: \"%s\" is only allowed on assistant messages "
+                                      "message %zu: \"%s\"%s is only allowed on assistant messages "
                                       "(roles_to_train names others)",
-                                      t->number, t->s->field.train);
-        t->train = json_is_true(train);
-    }
-    if (weight && !json_is_null(weight)) {
-        const double w = json_number_value(weight);
-        if (!json_is_number(weight) || (w != 0 && w != 1)) {
-            char *shown = af_json_dump(weight, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
-            const af_status st = af_source_loc_fail(
-                t->p, t->err, "message %zu: \"weight\" must be 0 or 1, got %.40s", t->number,
-                shown ? shown : "");
-            free(shown);
-            return st;
-        }
-        if (!mine && w == 1)
-            return af_source_loc_fail(
-                t->p, t->err,
-                "message %zu: \"weight\": 1 is only allowed on assistant messages (roles_to_train "
-                "names others)",
-                t->number);
-        t->train = t->train && w == 1;
+                                      t->number, flag_name(t, i), flags[i].weight ? ": 1" : "");
+        t->train = t->train && set != flags[i].inverse;
     }
     return AF_OK;
 }
@@ -395,8 +408,8 @@ static json_t *clean_copy(const turn *t, const json_t *content)
         return NULL;
     }
     json_object_del(m, "train");
-    json_object_del(m, "weight");
-    json_object_del(m, t->s->field.train);
+    for (size_t i = 0; i < AF_LEN(flags); i++)
+        json_object_del(m, flag_name(t, i));
     if (strcmp(t->role_key, "role") != 0)
         json_object_del(m, t->role_key);
     if (strcmp(t->content_key, "content") != 0)
@@ -465,6 +478,7 @@ static af_status take_turn(af_conversation *out, turn *t)
     t->json = own = without_nulls(t);
     if (!own)
         return af_fail_nomem(t->err, "a message", 0);
+    af_fields_drop_ignored(t->s, own);
     AF_TRY(af_message_open_call(own, t->number, t->err));
     AF_TRY(read_role(t));
     AF_TRY(read_flags(t));
@@ -473,6 +487,7 @@ static af_status take_turn(af_conversation *out, turn *t)
         goto done;
     }
     const json_t *content = json_object_get(t->json, t->content_key);
+    AF_TRY(af_message_refuse_media(t->s, t->json, content, t->number, t->p, t->err));
     const bool other = is_assistant(t) && has_other_content(t);
     if (other && (!content || json_is_null(content)))
         content = NULL;

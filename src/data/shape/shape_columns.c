@@ -12,19 +12,24 @@ bool af_shape_reads(const void *source, const char *name)
 {
     const af_data_source *s = source;
     const af_fields *f = &s->field;
-    const char *const turns[] = {f->messages,           f->conversations, f->system, f->tools,
-                                 AF_TEMPLATE_VARIABLES, AF_FUNCTIONS,     NULL};
+    const char *const turns[] = {
+        f->messages,           f->conversations, f->system,          f->tools,
+        AF_TEMPLATE_VARIABLES, AF_FUNCTIONS,     AF_ENABLE_THINKING, NULL};
     const char *const alpaca[] = {f->instruction,
                                   f->input,
                                   f->output,
                                   f->system,
                                   f->history,
+                                  f->tools,
+                                  AF_TEMPLATE_VARIABLES,
+                                  AF_ENABLE_THINKING,
                                   s->cognition ? AF_COGNITION_TAG : NULL,
                                   NULL};
     const char *const text[] = {f->text, NULL};
     const char *const segments[] = {f->segments, NULL};
-    const char *const tokens[] = {f->input_ids, f->labels, AF_ANSWER_MASK, AF_COMPLETION_MASK,
-                                  NULL};
+    const char *const tokens[] = {f->input_ids,       f->labels,      AF_ANSWER_MASK,
+                                  AF_COMPLETION_MASK, AF_LOSS_MASK,   AF_ATTENTION_MASK,
+                                  AF_POSITION_IDS,    AF_SEQ_LENGTHS, NULL};
     const char *const *known = s->shape == AF_SHAPE_MESSAGES || s->shape == AF_SHAPE_SHAREGPT
                                    ? turns
                                : s->shape == AF_SHAPE_ALPACA   ? alpaca
@@ -32,7 +37,10 @@ bool af_shape_reads(const void *source, const char *name)
                                : s->shape == AF_SHAPE_SEGMENTS ? segments
                                : s->shape == AF_SHAPE_TOKENS   ? tokens
                                                                : NULL;
-    if (!known || s->prompt) /* pairs and prompts have further names of their own */
+    if (af_field_ignored(s, name))
+        return false;
+    if (!known || s->prompt ||
+        af_field_refusable(s, name)) /* pairs and prompts have further names of their own */
         return true;
     return is_in(known, name) || (known == turns && is_in(af_public_columns, name));
 }

@@ -250,6 +250,7 @@ static af_status alpaca(af_item *out, const af_data_source *s, const json_t *rec
     AF_TRY(af_field_string(&output, s, record, s->field.output, p, err));
     AF_TRY(af_alpaca_question(t, s, record, p, err));
     AF_TRY(af_turn_add(t, "assistant", output, true, err));
+    AF_TRY(af_template_fields_take(t, s, record, p, err));
     if (json_string_length(output) == 0) {
         p->warnings->counts.empty_answers++;
         af_record_warn(p, AF_WARNING_EMPTY, "field \"%s\" is empty", s->field.output);

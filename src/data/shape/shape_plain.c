@@ -56,7 +56,7 @@ af_status af_plain_text_item(af_item *out, const af_data_source *s, const json_t
     return AF_OK;
 }
 
-/* TRL's mask of token ids, or NULL where the record has none. */
+/* A mask of token ids, or NULL where the record has none. */
 static af_status mask_of(const json_t **out, const json_t *record, const char *name,
                          const json_t *ids, const af_source_loc *p, af_error *err)
 {
@@ -81,12 +81,30 @@ static af_status mask_of(const json_t **out, const json_t *record, const char *n
     return AF_OK;
 }
 
+/* Several sequences in one record would be trained as one. */
+static af_status refuse_packed(const json_t *record, const json_t *ids, const af_source_loc *p,
+                               af_error *err)
+{
+    const json_t *at = json_object_get(record, AF_POSITION_IDS);
+    const json_t *lengths = json_object_get(record, AF_SEQ_LENGTHS);
+    const char *field = json_array_size(lengths) > 1 ? AF_SEQ_LENGTHS : NULL;
+    for (size_t i = 1; i < json_array_size(at) && i < json_array_size(ids); i++)
+        if (json_integer_value(json_array_get(at, i)) == 0 && /* 0 once more is padding in front */
+            json_integer_value(json_array_get(at, i - 1)) != 0)
+            field = AF_POSITION_IDS;
+    return field ? af_source_loc_fail(p, err,
+                                      "\"%s\": the record is packed from several sequences; write "
+                                      "each as a record (sample_packing packs them)",
+                                      field)
+                 : AF_OK;
+}
+
 af_status af_tokens_item(af_item *out, const af_data_source *s, const json_t *record,
                          const af_source_loc *p, af_error *err)
 {
     const json_t *ids, *labels = json_object_get(record, s->field.labels);
-    const char *const names[2] = {AF_ANSWER_MASK, AF_COMPLETION_MASK};
-    const json_t *mask[2] = {NULL};
+    const char *const names[] = {AF_ANSWER_MASK, AF_COMPLETION_MASK, AF_LOSS_MASK};
+    const json_t *mask[AF_LEN(names)] = {NULL}, *seen = NULL;
     af_status st = af_field_need(&ids, s, record, s->field.input_ids, p, err);
     if (st != AF_OK)
         return st;
@@ -97,10 +115,15 @@ af_status af_tokens_item(af_item *out, const af_data_source *s, const json_t *re
     if (labels && json_array_size(labels) != json_array_size(ids))
         return af_source_loc_fail(p, err, "%zu labels for %zu input_ids", json_array_size(labels),
                                   json_array_size(ids));
-    for (int i = 0; !labels && i < 2; i++)
+    for (size_t i = 0; !labels && i < AF_LEN(names); i++)
         AF_TRY(mask_of(&mask[i], record, names[i], ids, p, err));
-    out->conversation[0] = (af_conversation){
-        .kind = AF_CONVERSATION_TOKENS, .ids = ids, .labels = labels, .mask = {mask[0], mask[1]}};
+    AF_TRY(mask_of(&seen, record, AF_ATTENTION_MASK, ids, p, err));
+    AF_TRY(refuse_packed(record, ids, p, err));
+    out->conversation[0] = (af_conversation){.kind = AF_CONVERSATION_TOKENS,
+                                             .ids = ids,
+                                             .labels = labels,
+                                             .mask = {mask[0], mask[1], mask[2]},
+                                             .seen = seen};
     out->conversations = 1;
 done:
     return st;

@@ -66,9 +66,25 @@ static af_status take_variables(af_conversation *t, const json_t *record, const 
     return AF_OK;
 }
 
+/* "enable_thinking" of verl, where the variables do not have it. */
+static af_status take_thinking(af_conversation *t, const json_t *record, af_error *err)
+{
+    json_t *v = json_object_get(record, AF_ENABLE_THINKING);
+    if (!json_is_boolean(v) || json_object_get(t->variables, AF_ENABLE_THINKING))
+        return AF_OK;
+    json_t *own = t->variables ? json_copy(t->variables) : json_object();
+    json_decref(t->variables);
+    t->variables = own;
+    return own && !json_object_set(own, AF_ENABLE_THINKING, v)
+               ? AF_OK
+               : af_fail_nomem(err, AF_ENABLE_THINKING, 0);
+}
+
 af_status af_template_fields_take(af_conversation *t, const af_data_source *s, const json_t *record,
                                   const af_source_loc *p, af_error *err)
 {
-    const af_status st = take_tools(t, s, record, p, err);
-    return st == AF_OK ? take_variables(t, record, p, err) : st;
+    af_status st = take_tools(t, s, record, p, err);
+    if (st == AF_OK)
+        st = take_variables(t, record, p, err);
+    return st == AF_OK ? take_thinking(t, record, err) : st;
 }

@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CACHE_VERSION "afinar tokens 15"
+#define CACHE_VERSION "afinar tokens 16"
 #define GGUF_HEAD     ((uint64_t)64 << 20) /* bytes of a GGUF file that can hold its tokenizer */
 
 /* --- the key ------------------------------------------------------------------------------- */
@@ -120,6 +120,10 @@ static void hash_source(af_sha256 *h, const af_data_source *s)
     hash_prompt(h, s->prompt);
     for (int i = 0; i < s->role_count; i++)
         hash_text(h, s->roles[i]);
+    if (s->ignored_count)
+        hash_text(h, "ignored");
+    for (int i = 0; i < s->ignored_count; i++)
+        hash_text(h, s->ignored[i]);
     for (int i = 0; i < 2 && s->cognition; i++) {
         hash_text(h, s->model_name[i]);
         hash_text(h, s->model_author[i]);

@@ -280,6 +280,7 @@ static af_status prepare(const af_record_reader *d, af_renderer *renderer, af_re
     af_status st = AF_OK;
     const double began = af_seconds_now();
     const af_rl rl = d->pipeline->o->rl;
+    AF_TRY(af_record_refuse(d->source, j->record, &j->loc, &j->err));
     if (rl == AF_RL_LABELS)
         AF_TRY(af_label_item(&j->item, d->source, j->record, &d->pipeline->o->labels, &j->loc,
                              &j->err));
@@ -421,6 +422,7 @@ static af_status add_job(af_record_reader *d, af_record *rec)
     af_status st = AF_OK;
     d->loc.line = rec->line;
     d->loc.number = rec->number;
+    af_fields_drop_ignored(d->source, rec->json);
     AF_TRY(af_record_open_fields(d->source, rec->json, d->err));
     if (rec->number == 1) {
         if (!d->source->shape_given)

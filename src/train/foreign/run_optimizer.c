@@ -79,6 +79,16 @@ done:
     return st;
 }
 
+/* Of projected gradients, factored second moments in place of AdamW's: its name, or NULL. */
+static const char *projected_adafactor(const af_yaml *n)
+{
+    static const char *const names[] = {"galore_adafactor", "galore_adafactor_layerwise"};
+    for (size_t i = 0; i < AF_LEN(names); i++)
+        if (af_translate_says(n, names[i]))
+            return names[i];
+    return NULL;
+}
+
 bool af_optimizer_translate(af_translation *t, int i, af_status *st)
 {
     const char *key = t->root->key[i];
@@ -97,8 +107,17 @@ bool af_optimizer_translate(af_translation *t, int i, af_status *st)
         *st = projected_by(t, n, line);
         return true;
     }
-    for (size_t k = 0; k < AF_LEN(kinds) && line > 0 && (is(key, "optimizer") || is(key, "optim"));
-         k++)
+    const bool names = is(key, "optimizer") || is(key, "optim");
+    const char *adafactor = names ? projected_adafactor(n) : NULL;
+    if (adafactor) {
+        char loc[300];
+        *st = af_fail(t->err, AF_EUNSUPPORTED,
+                      "%s: '%s' is not supported: GaLore has moments of AdamW here; use "
+                      "galore_adamw, or adafactor, which projects nothing",
+                      af_translate_loc(t, line, loc), adafactor);
+        return true;
+    }
+    for (size_t k = 0; k < AF_LEN(kinds) && line > 0 && names; k++)
         if (af_translate_says(n, kinds[k].name)) {
             *st = put_kind(t, key, k, line);
             return true;

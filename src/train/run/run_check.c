@@ -249,11 +249,20 @@ static af_status check_schedule(const af_run_config *r, af_error *err)
     char at[300];
     af_schedule s;
     af_status st = af_schedule_init(&s, &(af_schedule_opts){.name = r->lr_scheduler}, err);
-    if (st == AF_OK && s.kind == AF_SCHEDULE_PLATEAU && !af_key_has_effect(r, AF_NEED_EVAL))
+    if (st == AF_OK && af_key_has_effect(r, AF_NEED_PLATEAU) && !af_key_has_effect(r, AF_NEED_EVAL))
         st = af_fail(err, AF_EUSAGE,
-                     "lr_scheduler 'reduce_lr_on_plateau' needs evaluations: set 'val_set_size' or "
-                     "'test_datasets', and no 'eval_strategy: no'");
-    if (st == AF_OK && r->min_lr > r->learning_rate && af_key_has_effect(r, AF_NEED_FLOOR))
+                     "lr_scheduler '%s' needs evaluations: set 'val_set_size' or 'test_datasets', "
+                     "and no 'eval_strategy: no'",
+                     r->lr_scheduler);
+    const bool greedy = st == AF_OK && s.kind == AF_SCHEDULE_GREEDY;
+    if (greedy && r->lr_gamma >= 1)
+        return af_fail(err, AF_EUSAGE, "%s: lr_gamma %g is not below 1",
+                       af_run_key_loc(r, "lr_gamma", at, sizeof at), r->lr_gamma);
+    if (greedy && r->lr_max < r->learning_rate && af_run_key_is_set(r, "lr_max"))
+        return af_fail(err, AF_EUSAGE, "%s: lr_max %g is below learning_rate %g",
+                       af_run_key_loc(r, "lr_max", at, sizeof at), r->lr_max, r->learning_rate);
+    if (st == AF_OK && !greedy && r->min_lr > r->learning_rate &&
+        af_key_has_effect(r, AF_NEED_FLOOR))
         return af_fail(err, AF_EUSAGE, "%s: min_lr %g is above learning_rate %g",
                        af_run_key_loc(r, "min_lr", at, sizeof at), r->min_lr, r->learning_rate);
     return st == AF_OK

@@ -54,7 +54,7 @@ typedef enum af_decay_on { AF_DECAY_MATRICES, AF_DECAY_ALL } af_decay_on;
 
 /* Where a key was set: a line of the file, from 1, or one of these. */
 enum { AF_KEY_LINE_UNSET = 0, AF_KEY_LINE_OVERRIDE = -1 };
-enum { AF_RUN_KEYS_MAX = 288 };
+enum { AF_RUN_KEYS_MAX = 288, AF_LR_WINDOW_MAX = 256 };
 /* The largest sequence_len: no record is cut. */
 enum { AF_SEQUENCE_UNLIMITED = 1 << 24 };
 
@@ -169,7 +169,9 @@ typedef struct af_run_config {
     int64_t jagged_steps, jagged_warmup, jagged_anneal; /* restarts of the learning rate */
     double lr_gamma, warmup_init_lr, lr_threshold;
     bool bias_correction;
-    int64_t lr_patience, lr_cooldown;
+    int64_t lr_patience, lr_cooldown, lr_rise_cooldown, lr_window, lr_reset;
+    double lr_max;
+    bool lr_smooth;
     af_schedule_decay lr_decay;
     bool quadratic_warmup;
     double neftune_alpha, label_smoothing;

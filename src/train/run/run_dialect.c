@@ -435,6 +435,21 @@ static void finish_projected(af_run_config *r)
         r->galore_gap = 50;
 }
 
+/* What GreedyLR of transformers has where nothing is said. */
+static void finish_greedy(af_run_config *r)
+{
+    if (strcmp(r->lr_scheduler, "greedy") != 0)
+        return;
+    if (!af_run_key_is_set(r, "lr_gamma") || r->lr_gamma == 0)
+        r->lr_gamma = 0.95;
+    if (!af_run_key_is_set(r, "lr_threshold"))
+        r->lr_threshold = 1e-6;
+    if (!af_run_key_is_set(r, "lr_threshold_mode"))
+        r->lr_threshold_mode = AF_THRESHOLD_ABS;
+    if (!af_run_key_is_set(r, "min_lr"))
+        r->min_lr = 1e-3;
+}
+
 af_status af_run_dialect_finish(af_run_config *r, af_error *err)
 {
     const bool trl = r->dialect == AF_DIALECT_TRL;
@@ -450,6 +465,7 @@ af_status af_run_dialect_finish(af_run_config *r, af_error *err)
         r->decay_on = AF_DECAY_ALL;
     }
     finish_projected(r);
+    finish_greedy(r);
     if (r->dialect == AF_DIALECT_MLX)
         return finish_mlx(r, err);
     if (r->dialect == AF_DIALECT_SWIFT)

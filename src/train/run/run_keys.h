@@ -38,6 +38,8 @@ typedef enum af_key_need {
     AF_NEED_FLOOR, /* a schedule with a rate to end at */
     AF_NEED_POLYNOMIAL,
     AF_NEED_WAVES,
+    AF_NEED_WARMUP,       /* a schedule that begins with one */
+    AF_NEED_WARMUP_STEPS, /* or an optimizer that does */
     AF_NEED_WARMUP_SHARE,
     AF_NEED_WSD,
     AF_NEED_INVERSE_SQRT,
@@ -45,7 +47,9 @@ typedef enum af_key_need {
     AF_NEED_DECAY_STEPS,
     AF_NEED_GAMMA,
     AF_NEED_STEP_SIZE,
-    AF_NEED_PLATEAU,
+    AF_NEED_PLATEAU, /* evaluations change the rate */
+    AF_NEED_GREEDY,
+    AF_NEED_SMOOTH_RATE,  /* greedy, of means */
     AF_NEED_WARMUP_START, /* a schedule whose warm-up may begin above 0 */
     AF_NEED_ADAM,
     AF_NEED_EPSILON, /* an optimizer with a denominator */

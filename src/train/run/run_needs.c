@@ -43,6 +43,19 @@ static bool has_waves(const af_run_config *r)
 }
 static bool restarts(const af_run_config *r) { return r->jagged_steps > 0; }
 static bool is_cosine_or_restarts(const af_run_config *r) { return is_cosine(r) || restarts(r); }
+static bool warms_up(const af_run_config *r)
+{
+    return !af_word_listed(r->lr_scheduler, "constant reduce_lr_on_plateau greedy");
+}
+static bool counts_warm_up(const af_run_config *r)
+{
+    return warms_up(r) || r->optimizer == AF_OPTIMIZER_FREE_ADAMW ||
+           r->optimizer == AF_OPTIMIZER_FREE_SGD;
+}
+static bool smooths(const af_run_config *r)
+{
+    return strcmp(r->lr_scheduler, "greedy") == 0 && r->lr_smooth;
+}
 static bool is_sgd(const af_run_config *r)
 {
     return r->optimizer == AF_OPTIMIZER_SGD || r->optimizer == AF_OPTIMIZER_FREE_SGD;
@@ -128,9 +141,10 @@ static const need_row needs[] = {
     [AF_NEED_COSINE] = {"unless 'lr_scheduler' is a cosine, rex or warmup_stable_decay", is_cosine,
                         "rex warmup_stable_decay"},
     [AF_NEED_FLOOR] = {"unless 'lr_scheduler' is a cosine, polynomial, rex, warmup_stable_decay, "
-                       "linear_schedule or reduce_lr_on_plateau",
+                       "linear_schedule, reduce_lr_on_plateau or greedy",
                        is_cosine,
-                       "rex warmup_stable_decay polynomial linear_schedule reduce_lr_on_plateau"},
+                       "rex warmup_stable_decay polynomial linear_schedule reduce_lr_on_plateau "
+                       "greedy"},
     [AF_NEED_FLOOR_SHARE] = {"unless 'lr_scheduler' is a cosine, polynomial, rex, "
                              "warmup_stable_decay, linear_schedule or reduce_lr_on_plateau, or "
                              "'jagged_restart_steps' is set",
@@ -143,6 +157,12 @@ static const need_row needs[] = {
                        "warmup_stable_decay"},
     [AF_NEED_WSD] = {"unless 'lr_scheduler: warmup_stable_decay'",
                      .schedulers = "warmup_stable_decay"},
+    [AF_NEED_WARMUP] = {"with 'lr_scheduler' constant (constant_with_warmup has one), "
+                        "reduce_lr_on_plateau or greedy",
+                        warms_up},
+    [AF_NEED_WARMUP_STEPS] = {"with 'lr_scheduler' constant (constant_with_warmup has a warm-up), "
+                              "reduce_lr_on_plateau or greedy",
+                              counts_warm_up},
     [AF_NEED_WARMUP_SHARE] = {"without 'warmup_ratio'", has_warmup_share},
     [AF_NEED_INVERSE_SQRT] = {"unless 'lr_scheduler: inverse_sqrt'", .schedulers = "inverse_sqrt"},
     [AF_NEED_COSINE_AHEAD] = {"unless 'lr_scheduler: cosine_warmup_with_min_lr'",
@@ -150,12 +170,14 @@ static const need_row needs[] = {
     [AF_NEED_DECAY_STEPS] =
         {"unless 'lr_scheduler' is warmup_stable_decay, cosine_decay or linear_schedule",
          .schedulers = "warmup_stable_decay cosine_decay linear_schedule"},
-    [AF_NEED_GAMMA] = {"unless 'lr_scheduler' is step, exponential, step_decay, exponential_decay "
-                       "or reduce_lr_on_plateau",
-                       .schedulers =
-                           "step step_decay exponential exponential_decay reduce_lr_on_plateau"},
-    [AF_NEED_PLATEAU] = {"unless 'lr_scheduler: reduce_lr_on_plateau'",
-                         .schedulers = "reduce_lr_on_plateau"},
+    [AF_NEED_GAMMA] = {"unless 'lr_scheduler' is step, exponential, step_decay, exponential_decay, "
+                       "reduce_lr_on_plateau or greedy",
+                       .schedulers = "step step_decay exponential exponential_decay "
+                                     "reduce_lr_on_plateau greedy"},
+    [AF_NEED_PLATEAU] = {"unless 'lr_scheduler' is reduce_lr_on_plateau or greedy",
+                         .schedulers = "reduce_lr_on_plateau greedy"},
+    [AF_NEED_GREEDY] = {"unless 'lr_scheduler: greedy'", .schedulers = "greedy"},
+    [AF_NEED_SMOOTH_RATE] = {"without 'lr_scheduler: greedy' and 'lr_smooth: true'", smooths},
     [AF_NEED_STEP_SIZE] = {"unless 'lr_scheduler' is step or step_decay",
                            .schedulers = "step step_decay"},
     [AF_NEED_WARMUP_START] =

@@ -197,6 +197,12 @@ static const struct {
     {"lr_scheduler_kwargs", "patience", "lr_patience"},
     {"lr_scheduler_kwargs", "threshold", "lr_threshold"},
     {"lr_scheduler_kwargs", "cooldown", "lr_cooldown"},
+    {"lr_scheduler_kwargs", "warmup", "lr_rise_cooldown"}, /* greedy */
+    {"lr_scheduler_kwargs", "max_lr", "lr_max"},
+    {"lr_scheduler_kwargs", "smooth", "lr_smooth"},
+    {"lr_scheduler_kwargs", "window_size", "lr_window"},
+    {"lr_scheduler_kwargs", "reset_start", "lr_reset"},
+    {"lr_scheduler_kwargs", "verbose", NULL},
     {"lora_parameters", "rank", "lora_r"},
     {"lora_parameters", "scale", NULL}, /* see af_mlx_scale */
     {"lora_parameters", "alpha", NULL},

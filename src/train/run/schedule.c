@@ -36,14 +36,21 @@ static const struct {
     {"step_decay", AF_SCHEDULE_MLX_STEP},
     {"exponential_decay", AF_SCHEDULE_MLX_EXPONENTIAL},
     {"reduce_lr_on_plateau", AF_SCHEDULE_PLATEAU},
+    {"greedy", AF_SCHEDULE_GREEDY},
 };
+
+/* Evaluations change the rate, not steps. */
+static bool follows_evaluations(af_schedule_kind k)
+{
+    return k == AF_SCHEDULE_PLATEAU || k == AF_SCHEDULE_GREEDY;
+}
 
 const char *af_schedule_names(void)
 {
     return "constant, constant_with_warmup, linear, cosine, cosine_with_min_lr, "
            "cosine_warmup_with_min_lr, cosine_with_restarts, polynomial, inverse_sqrt, step, "
            "exponential, one_cycle, warmup_stable_decay, rex, cosine_decay, linear_schedule, "
-           "step_decay, exponential_decay, reduce_lr_on_plateau";
+           "step_decay, exponential_decay, reduce_lr_on_plateau, greedy";
 }
 
 static bool is_mlx(af_schedule_kind k)
@@ -91,8 +98,8 @@ static af_status check_restarts(const af_schedule_opts *o, af_schedule_kind kind
                        "above 1",
                        o->name, o->restart_steps, o->restart_warmup, o->restart_anneal,
                        o->restart_floor);
-    if (o->restart_steps > 0 && (kind == AF_SCHEDULE_STEP || kind == AF_SCHEDULE_EXPONENTIAL ||
-                                 kind == AF_SCHEDULE_PLATEAU))
+    if (o->restart_steps > 0 &&
+        (kind == AF_SCHEDULE_STEP || kind == AF_SCHEDULE_EXPONENTIAL || follows_evaluations(kind)))
         return af_fail(err, AF_EUSAGE,
                        "schedule %s: it has no jagged restarts (jagged_restart_steps), whose "
                        "schedule must be a function of the step alone",
@@ -313,7 +320,7 @@ static double factor_of(const af_schedule *s, int64_t step)
         return cosine_ahead(o, step);
     if (is_mlx(s->kind))
         return mlx(s, step);
-    if (step < o->warmup && s->kind != AF_SCHEDULE_CONSTANT && s->kind != AF_SCHEDULE_PLATEAU) {
+    if (step < o->warmup && s->kind != AF_SCHEDULE_CONSTANT && !follows_evaluations(s->kind)) {
         const double up = (double)step / (double)o->warmup;
         return with_floor(s->kind == AF_SCHEDULE_COSINE && o->quadratic_warmup ? up * up : up,
                           o->start_ratio);

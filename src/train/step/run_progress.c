@@ -96,27 +96,9 @@ double af_run_progress_lr(const af_run_progress *p, int64_t step)
     return af_schedule_lr(&p->schedule, step) * factor;
 }
 
-/* Lowers the rate after so many evaluations that are not better by a share. */
-static void judge_plateau(af_plateau *b, const af_run_config *run, double value)
+static bool follows_evaluations(const af_run_progress *p)
 {
-    const double gain = 1e-8; /* a rate that would be lower by less stays */
-    const bool more = larger_is_better(run);
-    const double none = more ? -INFINITY : INFINITY;
-    const double part = more ? run->lr_threshold : -run->lr_threshold;
-    const bool abs = run->lr_threshold_mode == AF_THRESHOLD_ABS;
-    const double edge = isnan(b->best) ? none : abs ? b->best + part : b->best * (1 + part);
-    const bool better = more ? value > edge : value < edge;
-    b->best = better ? value : b->best;
-    b->bad = better || b->cooldown > 0 ? 0 : b->bad + 1;
-    b->cooldown -= b->cooldown > 0;
-    if (b->bad <= run->lr_patience)
-        return;
-    const double peak = run->learning_rate, least = peak > 0 ? run->min_lr / peak : 0;
-    const double lower = fmax(b->factor * (run->lr_gamma > 0 ? run->lr_gamma : 0.1), least);
-    if ((b->factor - lower) * peak > gain)
-        b->factor = lower;
-    b->cooldown = run->lr_cooldown;
-    b->bad = 0;
+    return p->schedule.kind == AF_SCHEDULE_PLATEAU || p->schedule.kind == AF_SCHEDULE_GREEDY;
 }
 
 /* The base model is not a result of the run. A gain below the threshold is the best, but counts as
@@ -125,7 +107,9 @@ bool af_run_progress_judge(af_run_progress *p, const af_run_config *run, double 
 {
     const bool first = p->step == 0;
     if (!first && p->schedule.kind == AF_SCHEDULE_PLATEAU)
-        judge_plateau(&p->plateau, run, value);
+        af_plateau_judge(&p->plateau, run, larger_is_better(run), value);
+    if (!first && p->schedule.kind == AF_SCHEDULE_GREEDY)
+        af_greedy_judge(&p->plateau, run, larger_is_better(run), value);
     const double more = value - p->best_eval;
     const double gain = isnan(p->best_eval) ? INFINITY : larger_is_better(run) ? more : -more;
     p->evals_without_gain =
@@ -238,12 +222,9 @@ af_status af_run_progress_text(const af_run_progress *p, uint64_t clock, char **
         put_double(o, "last_router_loss", p->last.router_loss);
     put_double(o, "last_epoch", p->last.epoch);
     put_double(o, "last_seconds", p->last_seconds);
-    if (p->schedule.kind == AF_SCHEDULE_PLATEAU) {
-        put_double(o, "plateau_best", p->plateau.best);
-        put_double(o, "plateau_factor", p->plateau.factor);
+    if (follows_evaluations(p)) {
+        af_plateau_put(o, &p->plateau, p->schedule.kind == AF_SCHEDULE_GREEDY);
         put_double(o, "rate_factor", p->rate_factor);
-        json_object_set_new(o, "plateau_bad", json_integer(p->plateau.bad));
-        json_object_set_new(o, "plateau_cooldown", json_integer(p->plateau.cooldown));
     }
     put_double(o, "best_eval", p->best_eval);
     put_double(o, "seconds", p->seconds);
@@ -280,13 +261,12 @@ static void get_last(const json_t *o, af_run_progress *p)
 
 static void get_plateau(const json_t *o, af_run_progress *p)
 {
-    af_plateau *b = &p->plateau;
-    if (get_double(o, "plateau_best", &b->best) && get_double(o, "plateau_factor", &b->factor) &&
-        get_double(o, "rate_factor", &p->rate_factor) && get_int(o, "plateau_bad", &b->bad) &&
-        get_int(o, "plateau_cooldown", &b->cooldown) && b->factor > 0 && b->factor <= 1 &&
-        p->rate_factor > 0 && p->rate_factor <= 1)
+    if (follows_evaluations(p) &&
+        af_plateau_get(o, &p->plateau, p->schedule.kind == AF_SCHEDULE_GREEDY) &&
+        get_double(o, "rate_factor", &p->rate_factor) && p->rate_factor > 0 &&
+        isfinite(p->rate_factor))
         return;
-    *b = (af_plateau){.best = NAN, .factor = 1};
+    p->plateau = (af_plateau){.best = NAN, .factor = 1};
     p->rate_factor = 1;
 }
 

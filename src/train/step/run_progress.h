@@ -9,12 +9,26 @@
 #include "train/preference/pref_metrics.h"
 #include "train/run/run_config.h"
 
-/* reduce_lr_on_plateau, as torch's class counts. */
+#include <jansson.h>
+
+/* reduce_lr_on_plateau and greedy, as the classes of torch and transformers count. */
 typedef struct af_plateau {
     double best;           /* NaN = none yet */
     int64_t bad, cooldown; /* evaluations in a row without a better one; that are not counted */
     double factor;         /* of the rates of coming steps */
+    /* of greedy alone: */
+    int64_t good, rise_cooldown;          /* the same of better ones, after a higher rate */
+    int64_t at_floor;                     /* reductions that left the rate at its floor */
+    double sum, recent[AF_LR_WINDOW_MAX]; /* lr_smooth: the last values, the newest last */
+    int64_t recent_count;
 } af_plateau;
+
+/* plateau.c: counts an evaluation; `more`: larger values are better. */
+void af_plateau_judge(af_plateau *b, const af_run_config *run, bool more, double value);
+void af_greedy_judge(af_plateau *b, const af_run_config *run, bool more, double value);
+/* Its part of a checkpoint; false when it is not there, or not what was written. */
+void af_plateau_put(json_t *o, const af_plateau *b, bool greedy);
+bool af_plateau_get(const json_t *o, af_plateau *b, bool greedy);
 
 /* One optimizer step: k micro-batches, then the update. */
 typedef struct af_step_result {
