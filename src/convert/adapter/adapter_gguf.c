@@ -56,11 +56,11 @@ static af_status check(const af_adapter *a, af_error *err)
     return AF_OK;
 }
 
-/* The alpha to write: that of the first module, so that alpha / rank is its scale. */
+/* The alpha to write: that of the first module that counts, so that alpha / rank is its scale. */
 static double common_alpha(const af_adapter *a)
 {
     for (int i = 0; i < a->spec->modules; i++)
-        if (a->module[i].rank)
+        if (a->module[i].rank && a->module[i].scale != 0)
             return (double)a->module[i].scale * a->module[i].rank;
     return 1;
 }
