@@ -233,6 +233,44 @@ done:
     return st;
 }
 
+/* Options that would change nothing: of an adapter its values are written as they are, of a GGUF
+ * file as a folder only their type can be chosen. */
+static af_status refuse_options(const af_export_opts *o, bool from_adapter, const char *what,
+                                af_error *err)
+{
+    const char *option = from_adapter && o->type                          ? "--type"
+                         : from_adapter && o->adapter && !o->adapter_only ? "--adapter"
+                         : o->pure                                        ? "--pure"
+                         : o->imatrix                                     ? "--imatrix"
+                                                                          : NULL;
+    return option ? af_fail(err, AF_EUSAGE, "%s has no effect on %s: leave it out", option, what)
+                  : AF_OK;
+}
+
+static af_status export_as(const char *model, af_adapter_kind kind, const char *out,
+                           const af_export_opts *o, af_convert_report **report,
+                           af_verify_result *verify, af_error *err)
+{
+    const bool to_gguf = af_ends_with(out, ".gguf");
+    af_status st = AF_OK;
+    if (kind == AF_ADAPTER_PEFT && to_gguf)
+        return af_fail(err, AF_EUSAGE,
+                       "'%s' is an adapter: its GGUF form needs the model too (MODEL --adapter "
+                       "'%s' --adapter-only)",
+                       model, model);
+    if (kind == AF_ADAPTER_PEFT || kind == AF_ADAPTER_MLX) {
+        st = refuse_options(o, true, "an adapter in another format", err);
+        if (st != AF_OK)
+            return st;
+        return kind == AF_ADAPTER_PEFT ? af_adapter_to_mlx(model, out, o->force, err)
+                                       : af_adapter_from_mlx(model, out, o->force, err);
+    }
+    if (!af_gguf_is_file(model) || to_gguf)
+        return model_to_gguf(model, out, o, report, verify, err);
+    st = refuse_options(o, false, "a folder", err);
+    return st == AF_OK ? gguf_to_folder(model, out, o, report, verify, err) : st;
+}
+
 af_status af_export(const char *model, const char *out, const af_export_opts *o,
                     af_convert_report **report, af_verify_result *verify, af_error *err)
 {
@@ -245,24 +283,12 @@ af_status af_export(const char *model, const char *out, const af_export_opts *o,
     if (o->adapter_only) {
         if (!o->adapter)
             return af_fail(err, AF_EUSAGE, "--adapter-only needs --adapter DIR");
+        AF_TRY(refuse_options(o, true, "an adapter that is written alone", err));
         return adapter_to_gguf(model, o->adapter, out, o->force, err);
     }
     AF_TRY(af_model_resolve_whole(&path, model, err));
     AF_TRY(af_adapter_kind_of(&kind, path, err));
-    if (kind == AF_ADAPTER_PEFT && !af_ends_with(out, ".gguf"))
-        AF_TRY(af_adapter_to_mlx(path, out, o->force, err));
-    else if (kind == AF_ADAPTER_MLX)
-        AF_TRY(af_adapter_from_mlx(path, out, o->force, err));
-    else if (kind == AF_ADAPTER_PEFT)
-        AF_TRY(
-            af_fail(err, AF_EUSAGE,
-                    "'%s' is an adapter: its GGUF form needs the model too (MODEL --adapter '%s' "
-                    "--adapter-only)",
-                    path, path));
-    else if (af_gguf_is_file(path) && !af_ends_with(out, ".gguf"))
-        AF_TRY(gguf_to_folder(path, out, o, report, verify, err));
-    else
-        AF_TRY(model_to_gguf(path, out, o, report, verify, err));
+    AF_TRY(export_as(path, kind, out, o, report, verify, err));
 done:
     free(path);
     return st;

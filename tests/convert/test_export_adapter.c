@@ -1,4 +1,5 @@
-/* test_export_adapter.c - adapters written alone: modules whose strength is zero. */
+/* test_export_adapter.c - adapters written alone: modules whose strength is zero, options that have
+ * no effect there. */
 #include "convert_case.h"
 
 #include "format/weights/gguf.h"
@@ -75,10 +76,47 @@ static void test_modules_without_strength(void **state)
     scratch_free(&d);
 }
 
+/* An option that would change nothing is refused, before anything is written. */
+static void test_options_without_effect(void **state)
+{
+    scratch_dir d = scratch_new();
+    char model[PATH], adapter[PATH], file[PATH], folder[PATH], gguf[PATH];
+    af_error err = {0};
+    af_convert_report *report = NULL;
+    af_verify_result verify = {0};
+    (void)state;
+    gold(model, sizeof model, "merge/models/base");
+    gold(adapter, sizeof adapter, "peft/lora");
+    gold(gguf, sizeof gguf, "models/gguf/llama3.gguf");
+    join(file, sizeof file, d.path, "lora.gguf");
+    join(folder, sizeof folder, d.path, "folder");
+    const struct {
+        const char *model, *out, *word;
+        af_export_opts o;
+    } cases[] = {
+        {model, file, "--type", {.adapter = adapter, .adapter_only = true, .type = "q8_0"}},
+        {model, file, "--pure", {.adapter = adapter, .adapter_only = true, .pure = true}},
+        {model, file, "--imatrix", {.adapter = adapter, .adapter_only = true, .imatrix = "x"}},
+        {adapter, folder, "--type", {.type = "f16"}},
+        {adapter, folder, "--adapter", {.adapter = adapter}},
+        {gguf, folder, "--pure", {.pure = true}},
+        {gguf, folder, "--imatrix", {.imatrix = "x"}},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        const af_status st =
+            af_export(cases[i].model, cases[i].out, &cases[i].o, &report, &verify, &err);
+        CHECK_MSG(st == AF_EUSAGE && strstr(err.msg, cases[i].word), "case %d: '%s'", (int)i,
+                  st == AF_OK ? "written" : err.msg);
+        check_nothing_left(d.path, 0);
+    }
+    scratch_free(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_modules_without_strength),
+        cmocka_unit_test(test_options_without_effect),
     };
     return test_result(cmocka_run_group_tests(tests, NULL, NULL));
 }
