@@ -202,6 +202,27 @@ static void test_mlx_gets_no_copy_of_the_base(void **state)
     scratch_free(&d);
 }
 
+/* PEFT gives matrices of an embedding other names, and would pass over those of a linear. */
+static void test_embeddings_of_mlx_need_the_model(void **state)
+{
+    scratch_dir d = scratch_new();
+    char adapter[PATH], mlx[PATH], back[PATH];
+    af_error err = {0};
+    af_weights *w = NULL;
+    af_convert_report *report = NULL;
+    af_verify_result verify = {0};
+    const af_export_opts o = {.type = NULL};
+    (void)state;
+    put_adapter(join(adapter, sizeof adapter, d.path, "x"), "model.embed_tokens");
+    json_decref(to_mlx(adapter, join(mlx, sizeof mlx, d.path, "mlx"), &w));
+    af_weights_close(w);
+    assert_int_equal(
+        af_export(mlx, join(back, sizeof back, d.path, "back"), &o, &report, &verify, &err),
+        AF_EUNSUPPORTED);
+    CHECK_MSG(strstr(err.msg, "needs the model"), "says '%s'", err.msg);
+    scratch_free(&d);
+}
+
 /* mlx-lm stacks experts; one of them alone has no place there. */
 static void test_mlx_refuses_single_experts(void **state)
 {
@@ -227,6 +248,7 @@ int main(void)
         cmocka_unit_test(test_mlx_adapts_the_layers_that_peft_does),
         cmocka_unit_test(test_mlx_has_ranks_and_strengths_of_each_module),
         cmocka_unit_test(test_mlx_gets_no_copy_of_the_base),
+        cmocka_unit_test(test_embeddings_of_mlx_need_the_model),
         cmocka_unit_test(test_mlx_refuses_single_experts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

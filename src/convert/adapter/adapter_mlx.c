@@ -313,6 +313,21 @@ done:
     return st;
 }
 
+/* Embeddings have matrices of other names in PEFT, and without the model nothing tells whether they
+ * are the head, too. */
+static af_status check_no_table(const af_weights *w, const char *dir, af_error *err)
+{
+    char module[NAME_BYTES], which;
+    for (int i = 0; i < af_weights_count(w); i++)
+        if (split_name(af_weights_at(w, i)->name, module, &which) &&
+            af_path_is_table(module, false))
+            return af_fail(err, AF_EUNSUPPORTED,
+                           "%s adapts '%s': writing that for PEFT needs the model (afinar merge "
+                           "MODEL --adapter '%s' --adapter-only)",
+                           dir, module, dir);
+    return AF_OK;
+}
+
 static json_t *targets_in(const af_weights *w)
 {
     json_t *list = json_array();
@@ -338,6 +353,7 @@ af_status af_adapter_from_mlx(const char *dir, const char *out, bool force, af_e
         AF_TRY(af_fail(err, AF_EUNSUPPORTED, "%s: fine_tune_type '%.32s' is not lora or dora", dir,
                        type ? type : "?"));
     AF_TRY(af_weights_open(&w, path, err));
+    AF_TRY(check_no_table(w, dir, err));
     const json_t *p = json_object_get(mlx, "lora_parameters"), *s = json_object_get(p, "scale");
     const json_t *base = json_object_get(mlx, "model");
     const int64_t rank = rank_in(w, true);
