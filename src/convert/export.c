@@ -94,7 +94,7 @@ static af_status write_gguf(af_model_reader *in, const char *out, const af_expor
     af_error why = {0};
     char *file = NULL;
     const af_dtype_info *d = af_dtype_get(af_mix_get(g->mix)->base);
-    AF_TRY(af_output_check(out, (const char *const[]){in->path}, 1, err));
+    AF_TRY(af_output_check(out, (const char *const[]){in->path, o->adapter, o->imatrix}, 3, err));
     AF_TRY(af_output_open_file(&f, out, MODELFILE, o->force, err));
     file = af_output_file(&f);
     if (!file)
@@ -143,6 +143,7 @@ static af_status adapter_to_gguf(const char *model, const char *adapter, const c
     af_adapter *a = NULL;
     af_output f = {0};
     char *file = NULL;
+    AF_TRY(af_output_check(out, (const char *const[]){model, adapter}, 2, err));
     AF_TRY(af_output_open_file(&f, out, NULL, force, err));
     file = af_output_file(&f);
     if (!file)
@@ -205,7 +206,7 @@ static af_status gguf_to_folder(const char *model, const char *out, const af_exp
     af_error why = {0};
     AF_TRY(af_model_reader_open_merged(&in, model, o->adapter, err));
     AF_TRY(af_convert_report_new(&r, in->count, err));
-    AF_TRY(af_folder_open(&f, out, (const char *const[]){in->path}, 1, o->force, err));
+    AF_TRY(af_folder_open(&f, out, (const char *const[]){in->path, o->adapter}, 2, o->force, err));
     AF_TRY(af_model_copy_text(in, &f, &config, err));
     dtype = folder_type(in, config);
     if (o->type && !af_torch_type(&dtype, o->type))
