@@ -1,8 +1,10 @@
 /* test_export_adapter.c - adapters written alone: modules whose strength is zero, options that have
- * no effect there. */
+ * no effect there, modules that llama.cpp computes without adapters. */
 #include "convert_case.h"
 
+#include "convert/adapter/adapter_gguf.h"
 #include "format/weights/gguf.h"
+#include "model/adapter_config.h"
 
 #include <jansson.h>
 
@@ -112,11 +114,96 @@ static void test_options_without_effect(void **state)
     scratch_free(&d);
 }
 
+/* ---- what llama.cpp computes past an adapter ---- */
+
+static void open_family(af_model_spec *s, af_hf_config *c, const char *family)
+{
+    char path[PATH], name[PATH];
+    af_error err = {0};
+    snprintf(name, sizeof name, "families/%s.json", family);
+    json_t *whole = json_load_file(gold(path, sizeof path, name), 0, NULL);
+    json_t *config = json_object_get(whole, "config");
+    json_object_del(config, "time_step_limit"); /* Infinity */
+    char *text = json_dumps(config, 0);
+    assert_non_null(text);
+    CHECK_OK(af_hf_config_parse(c, text, strlen(text), "config.json", &err), err);
+    CHECK_OK(af_model_spec_init(s, c, &err), err);
+    json_decref(whole);
+    free(text);
+}
+
+/* Whether an adapter on the modules of this name alone is written. */
+static bool is_written(const af_model_spec *s, const char *name, const char *out)
+{
+    af_error err = {0};
+    af_adapter *a = NULL;
+    int count = 0;
+    CHECK_OK(af_adapter_create(&a, s, &err), err);
+    for (int i = 0; i < s->modules; i++) {
+        const af_module_spec *m = &s->module[i];
+        af_adapter_module *am = &a->module[i];
+        if (!af_path_in_list(m->path, &name, 1))
+            continue;
+        am->rank = 2;
+        am->scale = 1;
+        CHECK_OK(af_adapter_alloc(a, &am->a, af_adapter_a_count(m, am->rank), &err), err);
+        CHECK_OK(af_adapter_alloc(a, &am->b, af_adapter_b_count(m, am->rank), &err), err);
+        count++;
+    }
+    CHECK_MSG(count > 0, "no module '%s'", name);
+    const af_status st = af_adapter_gguf_write(a, "x", out, &err);
+    CHECK_MSG(st == AF_OK || (st == AF_EUNSUPPORTED && strstr(err.msg, "would ignore")), "%s: '%s'",
+              name, err.msg);
+    af_adapter_free(a);
+    return st == AF_OK;
+}
+
+/* llama.cpp multiplies the weights of latent attention, of some heads and of the projections around
+ * latent experts without adapters: a file with those would change nothing, and say nothing. */
+static void test_modules_that_llama_cpp_ignores(void **state)
+{
+    static const struct {
+        const char *family, *ignored[6], *read[3];
+    } cases[] = {
+        {"deepseek_v3",
+         {"q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "lm_head"},
+         {"o_proj", "down_proj", "embed_tokens"}},
+        {"deepseek_v2", {"q_proj", "kv_a_proj_with_mqa", "kv_b_proj", "lm_head"}, {"o_proj"}},
+        {"mistral4", {"q_a_proj", "q_b_proj", "kv_b_proj", "lm_head"}, {"o_proj"}},
+        {"minicpm3",
+         {"q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"},
+         {"o_proj", "up_proj", "lm_head"}},
+        {"kimi_linear", {"q_proj", "kv_a_proj_with_mqa", "lm_head"}, {"down_proj"}},
+        {"bailing_hybrid", {"kv_a_proj_with_mqa", "o_proj", "lm_head"}, {"down_proj"}},
+        {"nemotron_h_moe_gguf", {"fc1_latent_proj", "fc2_latent_proj"}, {"o_proj", "lm_head"}},
+        {"llama", {NULL}, {"q_proj", "lm_head", "embed_tokens"}},
+    };
+    scratch_dir d = scratch_new();
+    char out[PATH];
+    (void)state;
+    join(out, sizeof out, d.path, "lora.gguf");
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_hf_config c = {0};
+        af_model_spec s;
+        open_family(&s, &c, cases[i].family);
+        for (size_t k = 0; k < AF_LEN(cases[i].ignored) && cases[i].ignored[k]; k++)
+            CHECK_MSG(!is_written(&s, cases[i].ignored[k], out), "%s: %s is written",
+                      cases[i].family, cases[i].ignored[k]);
+        for (size_t k = 0; k < AF_LEN(cases[i].read) && cases[i].read[k]; k++)
+            CHECK_MSG(is_written(&s, cases[i].read[k], out), "%s: %s is refused", cases[i].family,
+                      cases[i].read[k]);
+        af_model_spec_clear(&s);
+        af_hf_config_clear(&c);
+    }
+    scratch_free(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_modules_without_strength),
         cmocka_unit_test(test_options_without_effect),
+        cmocka_unit_test(test_modules_that_llama_cpp_ignores),
     };
     return test_result(cmocka_run_group_tests(tests, NULL, NULL));
 }
