@@ -163,8 +163,9 @@ static af_status check_merge(const af_model_reader *in, af_adapter *a, const cha
                            dir, m->path);
         if (am->rank && s->tensor[m->weight].module != i && !in->peft_only)
             return af_fail(err, AF_EUNSUPPORTED,
-                           "'%s' changes '%s', which shares its weights with the embedding", dir,
-                           m->path);
+                           "'%s' changes '%s', which shares its weights with the embedding: merge "
+                           "it into a folder of the model instead (afinar merge)",
+                           dir, m->path);
         if (am->pair && af_disk_is_turned(s, m->weight))
             AF_TRY(af_adapter_expand(a, dir, 0, err));
     }
