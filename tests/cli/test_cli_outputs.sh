@@ -172,6 +172,13 @@ has "$(cat "$tmp/l1/t/README.md")" "$(cat ties.yml)" "card"
 has "$(cat "$tmp/l1/r/README.md")" "library_name: peft" "card"
 has "$(cat "$tmp/l1/r/README.md")" '- "train_tokens.jsonl"' "card"
 has "$(cat "$tmp/l1/r/README.md")" "| rank, alpha, dropout | 4, 8, 0 |" "card"
+# the terms of the base come along, whatever their file is called, and the vocabulary in its older form
+cp -r models/base "$tmp/terms" && chmod -R u+w "$tmp/terms"
+for n in LICENSE LICENSE.txt LICENSE.md LICENSE-MODEL NOTICE NOTICE.txt NOTICE.md USE_POLICY.md sentencepiece.bpe.model; do echo "$n" > "$tmp/terms/$n"; done
+"$AFINAR" merge "$tmp/terms" --adapter "$golden/peft/lora" -o "$tmp/l1/terms" -q > /dev/null || fail "merge"
+for n in LICENSE LICENSE.txt LICENSE.md LICENSE-MODEL NOTICE NOTICE.txt NOTICE.md USE_POLICY.md sentencepiece.bpe.model; do
+    [ "$(cat "$tmp/l1/terms/$n")" = "$n" ] || fail "merge lost $n"
+done
 # a path that looks like a name of the hub; a name that the hub refuses; a licence with a name of its own
 printf -- '---\nlicense: other\nlicense_name: our-terms\nlicense_link: https://example.com/x\n---\n' > "$tmp/licensed/README.md"
 cp -r "$tmp/licensed" "$tmp/a base"
