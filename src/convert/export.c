@@ -94,7 +94,7 @@ static af_status write_gguf(af_model_reader *in, const char *out, const af_expor
     af_error why = {0};
     char *file = NULL;
     const af_dtype_info *d = af_dtype_get(af_mix_get(g->mix)->base);
-    AF_TRY(af_output_check(out, (const char *const[]){in->path}, 1, err));
+    AF_TRY(af_output_check(out, (const char *const[]){in->path, o->adapter, o->imatrix}, 3, err));
     AF_TRY(af_output_open_file(&f, out, MODELFILE, o->force, err));
     file = af_output_file(&f);
     if (!file)
@@ -143,6 +143,7 @@ static af_status adapter_to_gguf(const char *model, const char *adapter, const c
     af_adapter *a = NULL;
     af_output f = {0};
     char *file = NULL;
+    AF_TRY(af_output_check(out, (const char *const[]){model, adapter}, 2, err));
     AF_TRY(af_output_open_file(&f, out, NULL, force, err));
     file = af_output_file(&f);
     if (!file)
@@ -205,7 +206,7 @@ static af_status gguf_to_folder(const char *model, const char *out, const af_exp
     af_error why = {0};
     AF_TRY(af_model_reader_open_merged(&in, model, o->adapter, err));
     AF_TRY(af_convert_report_new(&r, in->count, err));
-    AF_TRY(af_folder_open(&f, out, (const char *const[]){in->path}, 1, o->force, err));
+    AF_TRY(af_folder_open(&f, out, (const char *const[]){in->path, o->adapter}, 2, o->force, err));
     AF_TRY(af_model_copy_text(in, &f, &config, err));
     dtype = folder_type(in, config);
     if (o->type && !af_torch_type(&dtype, o->type))
@@ -233,6 +234,44 @@ done:
     return st;
 }
 
+/* Options that would change nothing: of an adapter its values are written as they are, of a GGUF
+ * file as a folder only their type can be chosen. */
+static af_status refuse_options(const af_export_opts *o, bool from_adapter, const char *what,
+                                af_error *err)
+{
+    const char *option = from_adapter && o->type                          ? "--type"
+                         : from_adapter && o->adapter && !o->adapter_only ? "--adapter"
+                         : o->pure                                        ? "--pure"
+                         : o->imatrix                                     ? "--imatrix"
+                                                                          : NULL;
+    return option ? af_fail(err, AF_EUSAGE, "%s has no effect on %s: leave it out", option, what)
+                  : AF_OK;
+}
+
+static af_status export_as(const char *model, af_adapter_kind kind, const char *out,
+                           const af_export_opts *o, af_convert_report **report,
+                           af_verify_result *verify, af_error *err)
+{
+    const bool to_gguf = af_ends_with(out, ".gguf");
+    af_status st = AF_OK;
+    if (kind == AF_ADAPTER_PEFT && to_gguf)
+        return af_fail(err, AF_EUSAGE,
+                       "'%s' is an adapter: its GGUF form needs the model too (MODEL --adapter "
+                       "'%s' --adapter-only)",
+                       model, model);
+    if (kind == AF_ADAPTER_PEFT || kind == AF_ADAPTER_MLX) {
+        st = refuse_options(o, true, "an adapter in another format", err);
+        if (st != AF_OK)
+            return st;
+        return kind == AF_ADAPTER_PEFT ? af_adapter_to_mlx(model, out, o->force, err)
+                                       : af_adapter_from_mlx(model, out, o->force, err);
+    }
+    if (!af_gguf_is_file(model) || to_gguf)
+        return model_to_gguf(model, out, o, report, verify, err);
+    st = refuse_options(o, false, "a folder", err);
+    return st == AF_OK ? gguf_to_folder(model, out, o, report, verify, err) : st;
+}
+
 af_status af_export(const char *model, const char *out, const af_export_opts *o,
                     af_convert_report **report, af_verify_result *verify, af_error *err)
 {
@@ -245,24 +284,12 @@ af_status af_export(const char *model, const char *out, const af_export_opts *o,
     if (o->adapter_only) {
         if (!o->adapter)
             return af_fail(err, AF_EUSAGE, "--adapter-only needs --adapter DIR");
+        AF_TRY(refuse_options(o, true, "an adapter that is written alone", err));
         return adapter_to_gguf(model, o->adapter, out, o->force, err);
     }
     AF_TRY(af_model_resolve_whole(&path, model, err));
     AF_TRY(af_adapter_kind_of(&kind, path, err));
-    if (kind == AF_ADAPTER_PEFT && !af_ends_with(out, ".gguf"))
-        AF_TRY(af_adapter_to_mlx(path, out, o->force, err));
-    else if (kind == AF_ADAPTER_MLX)
-        AF_TRY(af_adapter_from_mlx(path, out, o->force, err));
-    else if (kind == AF_ADAPTER_PEFT)
-        AF_TRY(
-            af_fail(err, AF_EUSAGE,
-                    "'%s' is an adapter: its GGUF form needs the model too (MODEL --adapter '%s' "
-                    "--adapter-only)",
-                    path, path));
-    else if (af_gguf_is_file(path) && !af_ends_with(out, ".gguf"))
-        AF_TRY(gguf_to_folder(path, out, o, report, verify, err));
-    else
-        AF_TRY(model_to_gguf(path, out, o, report, verify, err));
+    AF_TRY(export_as(path, kind, out, o, report, verify, err));
 done:
     free(path);
     return st;

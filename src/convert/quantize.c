@@ -44,8 +44,12 @@ static af_status open_imatrix(imatrix_source *s, af_error *err)
         if (st != AF_OK)
             return st;
     }
-    return o->imatrix_out ? af_output_open_file(&s->kept, o->imatrix_out, NULL, o->force, err)
-                          : AF_OK;
+    if (!o->imatrix_out)
+        return AF_OK;
+    const af_status st = af_output_check(
+        o->imatrix_out, (const char *const[]){s->model, o->adapter, o->imatrix, o->imatrix_data}, 4,
+        err);
+    return st == AF_OK ? af_output_open_file(&s->kept, o->imatrix_out, NULL, o->force, err) : st;
 }
 
 /* Computes the matrix, unless it was read, and keeps it if requested. */
@@ -73,6 +77,12 @@ done:
     return st;
 }
 
+/* Of files that need not exist: one name, or two of one file. */
+static bool is_one_file(const char *a, const char *b)
+{
+    return strcmp(a, b) == 0 || af_path_same(a, b);
+}
+
 static af_status to_gguf(af_convert_report **report, af_model_reader *in, const char *out,
                          af_mix mix, const af_quantize_opts *o, af_error *err)
 {
@@ -81,7 +91,10 @@ static af_status to_gguf(af_convert_report **report, af_model_reader *in, const 
     af_output f = {0};
     af_convert_report *r = NULL;
     char *file = NULL;
-    AF_TRY(af_output_check(out, (const char *const[]){in->path}, 1, err));
+    AF_TRY(af_output_check(
+        out, (const char *const[]){in->path, o->adapter, o->imatrix, o->imatrix_data}, 4, err));
+    if (o->imatrix_out && is_one_file(out, o->imatrix_out))
+        return af_fail(err, AF_EUSAGE, "model and importance matrix have one output, '%s'", out);
     AF_TRY(af_output_open_file(&f, out, NULL, o->force, err));
     file = af_output_file(&f);
     if (!file)

@@ -205,6 +205,8 @@ AF_CHECKED af_status af_adapter_save_tied(af_adapter_config *c, af_arena *arena,
 /* Whether it has low-rank matrices for one of them. PEFT adds them to that one alone, also where
  * both are one tensor, so what they are merged into is no longer tied. */
 AF_CHECKED af_status af_adapter_adapts_vocab(bool *out, const char *dir, af_error *err);
+/* Whether it is one of mlx-lm on the embedding and not the head: of a tied model it is of both. */
+AF_CHECKED af_status af_adapter_ties_vocab(bool *out, const char *dir, af_error *err);
 void af_adapter_free(af_adapter *a); /* NULL is allowed */
 
 /* Writes adapter_config.json and adapter_model.safetensors into a folder (made when absent). */

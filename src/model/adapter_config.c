@@ -358,8 +358,11 @@ static af_peft_type get_type(config_reader *r)
     int k = 0;
     while (k < AF_PEFT_TYPES && !(type && strcmp(type, af_peft_forms[k].name) == 0))
         k++;
-    if (k == AF_PEFT_TYPES)
-        wrong(r, "peft_type", "LORA, ADALORA, VERA, LOHA, LOKR, MISS, BONE, IA3 or OFT");
+    if (k == AF_PEFT_TYPES && r->st == AF_OK)
+        r->st = af_fail(r->err, AF_EFORMAT,
+                        "%s: peft_type is '%.40s', not one of LORA, ADALORA, VERA, LOHA, LOKR, "
+                        "MISS, BONE, IA3, OFT",
+                        r->name, type ? type : "");
     if (init && strcmp(init, "bat") == 0) /* of MiSS: a product with the base */
         wrong(r, "init_weights", "a kind whose change of a weight does not depend on it");
     return k < AF_PEFT_TYPES ? (af_peft_type)k : AF_PEFT_LORA;

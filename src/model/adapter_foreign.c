@@ -16,12 +16,30 @@
 
 /* ---- mlx-lm ---- */
 
+/* Whether one of the two tables has values in the file. */
+static bool has_table(const af_adapter *a, const af_weights *w, int module)
+{
+    char name[AF_ADAPTER_NAME_BYTES];
+    snprintf(name, sizeof name, AF_ADAPTER_PREFIX "%s.lora_a", a->spec->module[module].path);
+    return af_adapter_find(a, w, name) != NULL;
+}
+
+/* mlx-lm computes the head of a tied model with the adapter of the embedding, too. */
+static bool is_tied_head(const af_adapter *a, const af_weights *w, int module)
+{
+    const af_model_spec *s = a->spec;
+    return s->tied && module == s->head_module && !has_table(a, w, module) &&
+           has_table(a, w, s->embed_module);
+}
+
 af_status af_adapter_mlx_targets(af_adapter *a, const af_weights *w, af_error *err)
 {
     static const char tail[] = ".lora_a";
     const uint64_t n = (uint64_t)af_weights_count(w);
-    const char **list = af_arena_take(&a->arena, (n + 1) * sizeof *list);
+    const char **list = af_arena_take(&a->arena, (n + 2) * sizeof *list);
     int count = 0;
+    if (list && is_tied_head(a, w, a->spec->head_module))
+        list[count++] = a->spec->module[a->spec->head_module].path;
     for (uint64_t i = 0; list && i < n; i++) {
         const char *name = af_weights_at(w, (int)i)->name;
         if (!af_ends_with(name, tail))
@@ -60,6 +78,15 @@ af_status af_adapter_mlx_read(af_adapter *a, int module, const af_weights *w, in
     const af_module_spec *m = &a->spec->module[module];
     af_adapter_module *am = &a->module[module];
     char name[AF_ADAPTER_NAME_BYTES];
+    if (is_tied_head(a, w, module)) {
+        const char *path = a->spec->module[a->spec->embed_module].path;
+        int counted = 0; /* with the embedding */
+        snprintf(name, sizeof name, AF_ADAPTER_PREFIX "%s.lora_b", path);
+        AF_TRY(af_adapter_read_tensor(a, &am->a, w, name, am->rank, m->in, &counted, err));
+        snprintf(name, sizeof name, AF_ADAPTER_PREFIX "%s.lora_a", path);
+        AF_TRY(af_adapter_read_tensor(a, &am->b, w, name, m->out, am->rank, &counted, err));
+        goto done;
+    }
     AF_TRY(read_turned(a, &am->a, w, m->path, "lora_a", m->in, am->rank, used, err));
     AF_TRY(read_turned(a, &am->b, w, m->path, "lora_b", am->rank, m->out, used, err));
     snprintf(name, sizeof name, AF_ADAPTER_PREFIX "%s.m", m->path);

@@ -126,6 +126,27 @@ af_status af_adapter_adapts_vocab(bool *out, const char *dir, af_error *err)
     return st;
 }
 
+af_status af_adapter_ties_vocab(bool *out, const char *dir, af_error *err)
+{
+    static const char tail[] = ".lora_a"; /* of a folder; a GGUF file has other names */
+    af_weights *w = NULL;
+    bool head = false;
+    *out = false;
+    const af_status st = af_adapter_open_values(&w, dir, err);
+    for (int i = 0; st == AF_OK && i < af_weights_count(w); i++) {
+        const char *name = af_weights_at(w, i)->name;
+        char path[AF_ADAPTER_NAME_BYTES];
+        if (!af_ends_with(name, tail))
+            continue;
+        snprintf(path, sizeof path, "%.*s", (int)(strlen(name) - strlen(tail)), name);
+        *out |= af_path_is_table(path, false);
+        head |= af_path_is_table(path, true);
+    }
+    *out = *out && !head;
+    af_weights_close(w);
+    return st;
+}
+
 const char *af_adapter_labels_parse(af_arena *arena, const json_t *value)
 {
     char *text = json_is_object(value) ? af_json_dump(value, JSON_COMPACT) : NULL;

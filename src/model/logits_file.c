@@ -131,7 +131,7 @@ af_status af_model_logits_file(af_model *m, const char *in, const char *path, bo
     af_output f = {0};
     char *file = NULL;
     const int64_t V = af_model_vocab(m);
-    AF_TRY(af_output_check(path, &in, 1, err));
+    AF_TRY(af_output_check(path, (const char *const[]){in, m->path, m->adapter_dir}, 3, err));
     AF_TRY(af_output_open_file(&f, path, NULL, force, err));
     file = af_output_file(&f);
     if (!file)

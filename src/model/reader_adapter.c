@@ -124,6 +124,20 @@ done:
     return st;
 }
 
+/* An untied model is one of PEFT, where an adapter of the embedding is not one of the head. */
+static af_status check_not_both(const af_model_reader *in, const char *dir, af_error *err)
+{
+    bool ties = false;
+    const af_status st =
+        in->config.tie_word_embeddings ? af_adapter_ties_vocab(&ties, dir, err) : AF_OK;
+    if (st != AF_OK || !ties)
+        return st;
+    return af_fail(err, AF_EUNSUPPORTED,
+                   "'%s' adapts the embedding, which is the head of '%s', too: write it for PEFT "
+                   "first (afinar merge MODEL --adapter DIR --adapter-only), then merge that",
+                   dir, in->path);
+}
+
 /* What has no place in the weights of the model. */
 static af_status check_merge(const af_model_reader *in, af_adapter *a, const char *dir,
                              af_error *err)
@@ -149,8 +163,9 @@ static af_status check_merge(const af_model_reader *in, af_adapter *a, const cha
                            dir, m->path);
         if (am->rank && s->tensor[m->weight].module != i && !in->peft_only)
             return af_fail(err, AF_EUNSUPPORTED,
-                           "'%s' changes '%s', which shares its weights with the embedding", dir,
-                           m->path);
+                           "'%s' changes '%s', which shares its weights with the embedding: merge "
+                           "it into a folder of the model instead (afinar merge)",
+                           dir, m->path);
         if (am->pair && af_disk_is_turned(s, m->weight))
             AF_TRY(af_adapter_expand(a, dir, 0, err));
     }
@@ -166,8 +181,10 @@ af_status af_model_reader_read_adapter(af_model_reader *in, const char *dir, af_
     bool unties = false;
     int64_t rows = 0;
     AF_TRY(af_adapter_unties(&unties, dir, err));
-    if (!unties && !in->keep_tied)
+    if (!unties && !in->keep_tied) {
+        AF_TRY(check_not_both(in, dir, err));
         AF_TRY(af_adapter_adapts_vocab(&unties, dir, err));
+    }
     if (unties)
         AF_TRY(untie(in, dir, err));
     AF_TRY(af_model_reader_match(in, err));

@@ -328,7 +328,7 @@ loss() { "$AFINAR" eval "$@" --data "$golden/models/data/train.jsonl" --json --d
 "$AFINAR" merge "$qwen2" --adapter "$tmp/head" --adapter "$tmp/head=0.5" --adapter-only -o "$tmp/both" -q >/dev/null 2>"$tmp/err" ||
     fail "adapters of a tied head: $(cat "$tmp/err")"
 err=$("$AFINAR" export "$qwen2" --adapter "$tmp/head" --adapter-only -o "$tmp/head.gguf" -q 2>&1) && fail "a tied head as GGUF"
-has "$err" "changes 'lm_head', which shares its weights with the embedding"
+has "$err" "changes 'lm_head', which shares its weights with the embedding: merge it into a folder"
 "$AFINAR" merge "$qwen2" --adapter "$tmp/head" --adapter "$tmp/head=0.5" -o "$tmp/headed" -q >/dev/null 2>&1 || fail "a tied head"
 [ "$(loss "$qwen2" --adapter "$tmp/both")" = "$(loss "$tmp/headed")" ] || fail "a combined adapter of the head is not its merged model"
 [ "$(loss "$tmp/headed")" != "$(loss "$qwen2")" ] || fail "an adapter of the head has no effect"

@@ -172,6 +172,13 @@ has "$(cat "$tmp/l1/t/README.md")" "$(cat ties.yml)" "card"
 has "$(cat "$tmp/l1/r/README.md")" "library_name: peft" "card"
 has "$(cat "$tmp/l1/r/README.md")" '- "train_tokens.jsonl"' "card"
 has "$(cat "$tmp/l1/r/README.md")" "| rank, alpha, dropout | 4, 8, 0 |" "card"
+# the terms of the base come along, whatever their file is called, and the vocabulary in its older form
+cp -r models/base "$tmp/terms" && chmod -R u+w "$tmp/terms"
+for n in LICENSE LICENSE.txt LICENSE.md LICENSE-MODEL NOTICE NOTICE.txt NOTICE.md USE_POLICY.md sentencepiece.bpe.model; do echo "$n" > "$tmp/terms/$n"; done
+"$AFINAR" merge "$tmp/terms" --adapter "$golden/peft/lora" -o "$tmp/l1/terms" -q > /dev/null || fail "merge"
+for n in LICENSE LICENSE.txt LICENSE.md LICENSE-MODEL NOTICE NOTICE.txt NOTICE.md USE_POLICY.md sentencepiece.bpe.model; do
+    [ "$(cat "$tmp/l1/terms/$n")" = "$n" ] || fail "merge lost $n"
+done
 # a path that looks like a name of the hub; a name that the hub refuses; a licence with a name of its own
 printf -- '---\nlicense: other\nlicense_name: our-terms\nlicense_link: https://example.com/x\n---\n' > "$tmp/licensed/README.md"
 cp -r "$tmp/licensed" "$tmp/a base"
@@ -222,6 +229,33 @@ cmp "$tmp/in/base/model.safetensors" models/base/model.safetensors || fail "an i
 "$AFINAR" merge "$tmp/in/base" --adapter "$golden/peft/lora" -o "$tmp/in/base/merged" -q > /dev/null || fail "a new folder in an input's"
 (cd "$tmp/in" && "$AFINAR" merge base --adapter "$golden/peft/lora" -o . --force 2> "$tmp/err") && fail "-o ."
 has "$(cat "$tmp/err")" "lies in the output folder" "-o ."
+
+# so are adapters, importance matrices and, of logits, the model: all written by this program before, with the same names
+io="$tmp/io"
+mkdir "$io"
+"$AFINAR" quantize "$llama" --type q8_0 --imatrix-data "$golden/imatrix/text.txt" --imatrix-chunks 1 --imatrix-out "$io/im.gguf" -o "$io/m.gguf" -q > /dev/null || fail "quantize"
+"$AFINAR" export "$llama" --adapter "$golden/gguf_models/llama/lora" --adapter-only -o "$io/l.gguf" -q > /dev/null || fail "export"
+"$AFINAR" merge "$llama" --adapter "$golden/gguf_models/llama/lora" --adapter-only -o "$io/ad" -q > /dev/null || fail "merge"
+before=$(content "$io")
+while read -r words command; do
+    read -ra args <<<"$command"
+    text=$(cd "$io" && "$AFINAR" "${args[@]}" --force -q 2>&1)
+    [ $? = 1 ] || fail "$command: no error: $text"
+    has "$text" "${words//_/ }" "$command"
+    [ "$(content "$io")" = "$before" ] || fail "$command: an input was changed: $(diff <(echo "$before") <(content "$io"))"
+done <<LIST
+is_one_of_the_inputs export $llama --adapter l.gguf -o l.gguf --type f32 --no-verify
+is_one_of_the_inputs export $llama --adapter l.gguf --adapter-only -o l.gguf
+is_one_of_the_inputs export $llama --imatrix im.gguf -o im.gguf --type q4_k_m --no-verify
+is_one_of_the_inputs export m.gguf --adapter ad -o ad --no-verify
+is_one_of_the_inputs quantize $llama --adapter l.gguf -o l.gguf --type q8_0
+is_one_of_the_inputs quantize $llama --adapter ad -o ad --type nf4
+is_one_of_the_inputs quantize $llama --imatrix im.gguf -o im.gguf --type q4_k_m
+is_one_of_the_inputs quantize $llama --imatrix im.gguf --imatrix-out im.gguf -o n.gguf --type q4_k_m
+have_one_output quantize $llama --imatrix im.gguf --imatrix-out n.gguf -o n.gguf --type q4_k_m
+is_one_of_the_inputs logits m.gguf --ids $tmp/ids.safetensors -o m.gguf
+is_one_of_the_inputs logits $llama --adapter l.gguf --ids $tmp/ids.safetensors -o l.gguf
+LIST
 
 # an empty folder and a link to one are used as they are
 mkdir "$tmp/empty"

@@ -191,7 +191,7 @@ static void test_what_cannot_be_read_is_named(void **state)
         const char *name, *from, *to, *says;
     } cases[] = {
         {"miss", "\"init_weights\": true", "\"init_weights\": \"bat\"", "init_weights is not"},
-        {"miss", "\"MISS\"", "\"PREFIX_TUNING\"", "peft_type is not LORA"},
+        {"miss", "\"MISS\"", "\"PREFIX_TUNING\"", "peft_type is 'PREFIX_TUNING', not one of LORA"},
         {"miss", "\"MISS\"", "\"VERA\"", "save_projection"},
         {"lokr", "\"LOKR\"", "\"LOHA\"", "no tensor"},
         {"adalora", "\"init_r\": 3", "\"init_r\": 0", "init_r is not"},

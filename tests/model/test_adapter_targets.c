@@ -4,6 +4,7 @@
 #include "base/buf.h"
 #include "format/weights/safetensors.h"
 #include "model/adapter_config.h"
+#include "model/model_reader.h"
 
 #include <math.h>
 #include <unistd.h>
@@ -160,6 +161,41 @@ static void test_folders_of_mlx_lm_are_read(void **state)
         case_close(&c);
         CHECK_OK(af_path_remove(dir, &err), err);
     }
+}
+
+/* mlx-lm computes a tied head with the adapter of the embedding: A and B turned. */
+static void test_mlx_lm_adapts_the_tied_head_with_the_embedding(void **state)
+{
+    char dir[] = "/tmp/af_adapter_XXXXXX", from[4096], base[4096];
+    af_error err = {0};
+    model_case c;
+    af_adapter *a = NULL, *b = NULL;
+    af_model_reader *in = NULL;
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    assert_true(case_dir(from, sizeof from, "models/adapters/embed"));
+    assert_true(case_dir(base, sizeof base, "models/gemma2_tiny"));
+    case_open_base(&c, "gemma2_tiny", false);
+    const af_model_spec *s = af_loader_spec(c.loader);
+    CHECK_OK(af_adapter_read(&a, s, from, &err), err);
+    const af_adapter_module *e = &a->module[s->embed_module];
+    assert_true(s->tied && e->rank && !a->module[s->head_module].rank);
+    write_mlx(a, dir);
+    CHECK_OK(af_adapter_read(&b, s, dir, &err), err);
+    const af_adapter_module *h = &b->module[s->head_module];
+    assert_int_equal(h->rank, e->rank);
+    assert_true(h->scale == b->module[s->embed_module].scale);
+    const int64_t rank = e->rank, vocab = s->module[s->embed_module].in;
+    for (int64_t i = 0; i < rank * vocab; i++)
+        assert_true(h->b[i] == e->a[i % rank * vocab + i / rank]);
+    for (int64_t i = 0, n = s->module[s->embed_module].out; i < rank * n; i++)
+        assert_true(h->a[i] == e->b[i % n * rank + i / n]);
+    assert_int_equal(af_model_reader_open_merged(&in, base, dir, &err), AF_EUNSUPPORTED);
+    CHECK_MSG(strstr(err.msg, "which is the head"), "says '%s'", err.msg);
+    af_adapter_free(a);
+    af_adapter_free(b);
+    case_close(&c);
+    CHECK_OK(af_path_remove(dir, &err), err);
 }
 
 static void test_wrong_configs_of_mlx_lm(void **state)
@@ -549,6 +585,7 @@ int main(void)
         cmocka_unit_test(test_misspelt_names_of_a_fresh_adapter_are_refused),
         cmocka_unit_test(test_what_is_not_an_adapter_is_said),
         cmocka_unit_test(test_folders_of_mlx_lm_are_read),
+        cmocka_unit_test(test_mlx_lm_adapts_the_tied_head_with_the_embedding),
         cmocka_unit_test(test_wrong_configs_of_mlx_lm),
         cmocka_unit_test(test_a_head_with_selected_layers_is_a_target),
         cmocka_unit_test(test_layers_are_in_the_list_of_the_family),

@@ -23,12 +23,15 @@ ALLOWED = {"f32": 2e-4, "f16": 0.02, "bf16": 0.04, "q8_0": 0.12, "q6_k": 0.25, "
 # The head, routers, indexers, out_proj of Mamba: PEFT refuses them, or no gradient reaches them.
 REFUSED = re.compile(r"lm_head|\.(gate|router|classifier)$|\.router\.|\.indexer\.|\.(mamba|mixer)\.out_proj$")
 
+# What the file says: llama-cpp-python's own defaults of these replace it.
+OF_FILE = {"yarn_" + k: -1.0 for k in ("beta_fast", "beta_slow", "ext_factor", "attn_factor")}
+
 TEXT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/golden/gguf_models/llama/hf")
 
 
 def llama_logits(path, ids):
     m = llama_cpp.Llama(path, logits_all=True, n_ctx=64, verbose=False, n_threads=1, type_k=0,
-                        type_v=0, flash_attn=False)
+                        type_v=0, flash_attn=False, **OF_FILE)
     m.eval([int(i) for i in ids])
     out = np.array(m.scores[:len(ids)])
     m.close()
@@ -177,7 +180,7 @@ def lora(afinar, path, tmp, model, r):
     if why:
         return why, True
     m = llama_cpp.Llama(tmp + "/m.gguf", logits_all=True, n_ctx=64, verbose=False, n_threads=1,
-                        type_k=0, type_v=0, flash_attn=False, lora_path=tmp + "/l.gguf")
+                        type_k=0, type_v=0, flash_attn=False, **OF_FILE, lora_path=tmp + "/l.gguf")
     m.eval(ids)
     e = rel(np.array(m.scores[:3]), want)
     m.close()

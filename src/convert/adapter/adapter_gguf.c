@@ -9,14 +9,33 @@
 
 enum { NAME_BYTES = 256 };
 
-/* Modules that llama.cpp computes past an adapter; of families with a decay per channel, all of
- * attention but o_proj. */
-static bool is_ignored(const af_model_spec *s, af_group g)
+/* Architectures whose head llama.cpp multiplies without adapters. */
+static bool has_plain_head(const char *gguf)
 {
-    if (s->state.channels && (g == AF_GROUP_QKV || g == AF_GROUP_ATTN_GATE ||
-                              (g >= AF_GROUP_Q_A && g <= AF_GROUP_STEP_OUT)))
+    static const char *const names[] = {"deepseek2", "mistral4", "kimi-linear", "bailingmoe3"};
+    for (size_t i = 0; i < AF_LEN(names); i++)
+        if (strcmp(names[i], gguf) == 0)
+            return true;
+    return false;
+}
+
+/* Modules that llama.cpp computes past an adapter: of latent attention, and of families with a
+ * decay per channel, all but o_proj (of bailingmoe3 that, too), some heads, the projections around
+ * latent experts, and those of gemma3n. */
+static bool is_ignored(const af_model_spec *s, const af_module_spec *m)
+{
+    const af_group g = m->group;
+    const bool latent = m->layer >= 0 && s->layer[m->layer].mixer == AF_MIXER_LATENT;
+    if ((latent || s->state.channels) &&
+        (g == AF_GROUP_QKV || g == AF_GROUP_ATTN_GATE || (g >= AF_GROUP_Q_A && g <= AF_GROUP_KV_B)))
         return true;
-    return g == AF_GROUP_ALTUP_ROUTER || g == AF_GROUP_PER_LAYER_MODEL ||
+    if (s->state.channels && g >= AF_GROUP_Q_A && g <= AF_GROUP_STEP_OUT)
+        return true;
+    if ((g == AF_GROUP_HEAD && has_plain_head(s->gguf)) ||
+        (g == AF_GROUP_O && strcmp(s->gguf, "bailingmoe3") == 0))
+        return true;
+    return g == AF_GROUP_EXPERTS_IN || g == AF_GROUP_EXPERTS_OUT || g == AF_GROUP_ALTUP_ROUTER ||
+           g == AF_GROUP_PER_LAYER_MODEL ||
            (g >= AF_GROUP_ALTUP_OPEN && g <= AF_GROUP_ALTUP_CLOSE_3);
 }
 
@@ -33,7 +52,7 @@ static af_status check(const af_adapter *a, af_error *err)
                 "a GGUF adapter cannot hold '%s' (modules_to_save, bias); merge it instead",
                 a->spec->tensor[i].name);
     for (int i = 0; i < a->spec->modules; i++) {
-        if (a->module[i].rank && is_ignored(a->spec, a->spec->module[i].group))
+        if (a->module[i].rank && is_ignored(a->spec, &a->spec->module[i]))
             return af_fail(err, AF_EUNSUPPORTED,
                            "a GGUF adapter cannot hold '%s', which llama.cpp would ignore; merge "
                            "it instead",
@@ -56,11 +75,11 @@ static af_status check(const af_adapter *a, af_error *err)
     return AF_OK;
 }
 
-/* The alpha to write: that of the first module, so that alpha / rank is its scale. */
+/* The alpha to write: that of the first module that counts, so that alpha / rank is its scale. */
 static double common_alpha(const af_adapter *a)
 {
     for (int i = 0; i < a->spec->modules; i++)
-        if (a->module[i].rank)
+        if (a->module[i].rank && a->module[i].scale != 0)
             return (double)a->module[i].scale * a->module[i].rank;
     return 1;
 }

@@ -1,9 +1,12 @@
 /* adapter_mlx.c - PEFT folders to mlx-lm's adapters and back; see adapter_gguf.h.
  *
  * mlx-lm stores "PATH.lora_a" [in][r] and "PATH.lora_b" [r][out], both turned, and DoRA's
- * magnitudes "PATH.m" [out] in adapters.safetensors, and one scale for all in adapter_config.json.
- * Where PEFT's scale differs between modules the difference is folded into lora_b. */
+ * magnitudes "PATH.m" [out] in adapters.safetensors, and one rank and one scale for all in
+ * adapter_config.json. Where PEFT's scale differs between modules the difference is folded into
+ * lora_b; smaller ranks are filled up with zeros. */
 #include "base/buf.h"
+#include "base/log.h"
+#include "base/word.h"
 #include "convert/adapter/adapter_gguf.h"
 #include "convert/input/folder_text.h"
 #include "convert/output/folder_out.h"
@@ -33,21 +36,21 @@ af_status af_adapter_kind_of(af_adapter_kind *out, const char *dir, af_error *er
     return st;
 }
 
-/* One matrix: read as f32, transposed, scaled. */
-static af_status write_turned(af_safetensors_writer *w, const af_stored *t, float scale,
-                              af_error *err)
+/* One matrix: read as f32, transposed, scaled, filled up with zeros to to[0] rows of to[1]. */
+static af_status write_turned(af_safetensors_writer *w, const af_stored *t, const int64_t to[2],
+                              float scale, af_error *err)
 {
     const int64_t rows = t->dim[0], cols = t->ndim == 2 ? t->dim[1] : 1;
-    const uint64_t n = (uint64_t)(rows * cols);
-    float *x = af_calloc(n, sizeof *x), *y = af_calloc(n, sizeof *y);
+    const uint64_t n = (uint64_t)(rows * cols), all = (uint64_t)(to[0] * to[1]);
+    float *x = af_calloc(n, sizeof *x), *y = af_calloc(all, sizeof *y);
     af_status st = AF_OK;
     if (!x || !y)
-        AF_TRY(af_fail_nomem(err, t->name, n * 8));
+        AF_TRY(af_fail_nomem(err, t->name, (n + all) * sizeof *x));
     af_convert(x, AF_DTYPE_F32, t->data, t->dtype, n);
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < cols; c++)
-            y[c * rows + r] = x[r * cols + c] * scale;
-    AF_TRY(af_safetensors_writer_data(w, y, n * sizeof *y, err));
+            y[c * to[1] + r] = x[r * cols + c] * scale;
+    AF_TRY(af_safetensors_writer_data(w, y, all * sizeof *y, err));
 done:
     free(x);
     free(y);
@@ -89,16 +92,8 @@ static double scale_of(const af_adapter_config *c, const char *path, int64_t ran
     return c->rslora ? alpha / sqrt((double)rank) : alpha / (double)rank;
 }
 
-static int64_t layers_in(const af_weights *w)
-{
-    int64_t most = 0;
-    for (int i = 0; i < af_weights_count(w); i++) {
-        const char *p = strstr(af_weights_at(w, i)->name, "layers.");
-        const long n = p ? strtol(p + 7, NULL, 10) : -1;
-        most = AF_MAX(most, n + 1);
-    }
-    return most;
-}
+/* PEFT's copy of an adapted head or embedding, which the base has. */
+static bool is_base_copy(const char *name) { return af_ends_with(name, ".base_layer.weight"); }
 
 /* Whether a part of the path is a number. */
 static bool is_numbered(const char *path)
@@ -121,16 +116,16 @@ static af_status keys_in(const af_weights *w, json_t **out, af_error *err)
         if (!split_name(af_weights_at(w, i)->name, path, &which))
             continue;
         const char *p = strstr(path, "layers.");
-        if (!p && is_numbered(path)) {
+        const bool inside = p && strchr(p + 7, '.');
+        p = inside ? strchr(p + 7, '.') + 1 : path;
+        if (is_numbered(p)) {
             json_decref(seen);
             json_decref(list);
             return af_fail(err, AF_EUNSUPPORTED,
-                           "'%.200s' cannot be written for MLX: layers of this model have another "
-                           "name in mlx-lm",
-                           path);
+                           "'%.200s' cannot be written for MLX: %s of this model have another name "
+                           "in mlx-lm",
+                           path, inside ? "experts" : "layers");
         }
-        p = p ? strchr(p + 7, '.') : NULL;
-        p = p ? p + 1 : path;
         if (!json_object_get(seen, p)) {
             json_object_set_new(seen, p, json_true());
             json_array_append_new(list, json_string(p));
@@ -148,48 +143,76 @@ static bool has_form(const af_stored *t, char which)
     return af_dtype_is_float(t->dtype) && (which == 'm' ? row : t->ndim == 2);
 }
 
+/* What both directions need: the files, the rank of all modules, and PEFT's scales. */
+typedef struct turn {
+    const af_weights *in;
+    bool mlx; /* the format to write */
+    int64_t rank;
+    const af_adapter_config *config; /* NULL: b stays as it is */
+    double scale;                    /* of all modules */
+} turn;
+
+/* Its sizes in the other format. */
+static void turned_sizes(const turn *t, const af_stored *x, char which, int64_t dim[2])
+{
+    dim[0] = x->ndim == 2 ? x->dim[1] : 1;
+    dim[1] = x->dim[0];
+    if (which != 'm')
+        dim[(which == 'a') == t->mlx] = t->rank;
+}
+
 /* Its name and sizes in the other format. */
-static af_status declare(af_safetensors_writer *w, const af_stored *t, const char *module,
-                         char which, bool mlx, af_error *err)
+static af_status declare(af_safetensors_writer *w, const turn *t, const af_stored *x,
+                         const char *module, char which, af_error *err)
 {
     char name[NAME_BYTES + 64];
+    int64_t dim[2];
     const bool magnitude = which == 'm';
-    const int64_t matrix[] = {t->ndim == 2 ? t->dim[1] : 1, t->dim[0]},
-                  row[] = {matrix[0] * matrix[1]};
+    turned_sizes(t, x, which, dim);
     if (magnitude)
-        snprintf(name, sizeof name, mlx ? "%s.m" : PEFT_PREFIX "%s.lora_magnitude_vector", module);
+        snprintf(name, sizeof name, t->mlx ? "%s.m" : PEFT_PREFIX "%s.lora_magnitude_vector",
+                 module);
     else
-        snprintf(name, sizeof name, mlx ? "%s.lora_%c" : PEFT_PREFIX "%s.lora_%c.weight", module,
-                 mlx ? which : which - 32);
-    return af_safetensors_writer_add(w, name, AF_DTYPE_F32, magnitude ? row : matrix,
+        snprintf(name, sizeof name, t->mlx ? "%s.lora_%c" : PEFT_PREFIX "%s.lora_%c.weight", module,
+                 t->mlx ? which : which - 32);
+    return af_safetensors_writer_add(w, name, AF_DTYPE_F32,
+                                     magnitude ? (int64_t[]){dim[0] * dim[1]} : dim,
                                      magnitude ? 1 : 2, err);
 }
 
-/* Declares and writes every tensor under its new name; `scale` NULL = 1 for all. */
-static af_status write_all(const af_weights *in, const char *path, bool mlx,
-                           const af_adapter_config *c, double common, af_error *err)
+static af_status put(af_safetensors_writer *w, const turn *t, const af_stored *x, bool data,
+                     af_error *err)
+{
+    af_status st = AF_OK;
+    char module[NAME_BYTES], which;
+    int64_t dim[2];
+    double fold = 1;
+    if (t->mlx && is_base_copy(x->name)) {
+        if (data)
+            af_log_write(AF_LOG_WARN, "'%s' is left out: the model has these weights", x->name);
+        return AF_OK;
+    }
+    if (!split_name(x->name, module, &which) || !has_form(x, which) ||
+        (which == 'b' && x->dim[t->mlx] > t->rank)) /* which no A has */
+        return af_fail(err, AF_EUNSUPPORTED, "tensor '%s' cannot be written in the other format",
+                       x->name);
+    if (!data)
+        return declare(w, t, x, module, which, err);
+    if (t->config && which == 'b')
+        fold = scale_of(t->config, module, x->dim[1], err, &st) / t->scale;
+    turned_sizes(t, x, which, dim);
+    return st == AF_OK ? write_turned(w, x, dim, (float)fold, err) : st;
+}
+
+/* Declares and writes every tensor under its new name. */
+static af_status write_all(const turn *t, const char *path, af_error *err)
 {
     af_status st = AF_OK;
     af_safetensors_writer *w = NULL;
-    char module[NAME_BYTES], which;
     AF_TRY(af_safetensors_writer_new(&w, path, 0, err));
     for (int pass = 0; pass < 2; pass++) {
-        for (int i = 0; i < af_weights_count(in); i++) {
-            const af_stored *t = af_weights_at(in, i);
-            if (!split_name(t->name, module, &which) || !has_form(t, which))
-                AF_TRY(af_fail(err, AF_EUNSUPPORTED,
-                               "tensor '%s' cannot be written in the other format", t->name));
-            if (pass == 0) {
-                AF_TRY(declare(w, t, module, which, mlx, err));
-                continue;
-            }
-            double fold = 1;
-            if (c && which == 'b')
-                fold = scale_of(c, module, t->dim[1], err, &st) / common;
-            if (st != AF_OK)
-                goto done;
-            AF_TRY(write_turned(w, t, (float)fold, err));
-        }
+        for (int i = 0; i < af_weights_count(t->in); i++)
+            AF_TRY(put(w, t, af_weights_at(t->in, i), pass == 1, err));
         if (pass == 0)
             AF_TRY(af_safetensors_writer_begin(w, err));
     }
@@ -219,25 +242,37 @@ static af_status write_card(const af_output *f, const char *dir, bool mlx, const
     return af_card_put(f, &c, &b, err);
 }
 
-static af_status finish(const af_weights *in, const char *out, const char *dir, bool force,
-                        bool mlx, json_t *config, const af_adapter_config *c, double common,
-                        af_error *err)
+static af_status finish(const turn *t, const char *out, const char *dir, bool force,
+                        const json_t *config, af_error *err)
 {
     af_status st = AF_OK;
     af_output f = {0};
     char *path = NULL;
     AF_TRY(af_folder_open(&f, out, &dir, 1, force, err));
-    path = af_path_join(f.temp, mlx ? "adapters.safetensors" : "adapter_model.safetensors");
+    path = af_path_join(f.temp, t->mlx ? "adapters.safetensors" : "adapter_model.safetensors");
     if (!path)
         AF_TRY(af_fail_nomem(err, "a path", 0));
-    AF_TRY(write_all(in, path, mlx, c, common, err));
+    AF_TRY(write_all(t, path, err));
     AF_TRY(af_json_write(f.temp, "adapter_config.json", config, err));
-    AF_TRY(write_card(&f, dir, mlx, config, err));
+    AF_TRY(write_card(&f, dir, t->mlx, config, err));
     AF_TRY(af_output_commit(&f, err));
 done:
     af_output_abandon(&f);
     free(path);
     return st;
+}
+
+/* The largest rank that the tensors have: "rank" of the config may be missing in old files. */
+static int64_t rank_in(const af_weights *w, bool mlx)
+{
+    char module[NAME_BYTES], which;
+    int64_t rank = 1;
+    for (int i = 0; i < af_weights_count(w); i++) {
+        const af_stored *t = af_weights_at(w, i);
+        if (split_name(t->name, module, &which) && which == 'a' && t->ndim == 2)
+            rank = AF_MAX(rank, t->dim[mlx]);
+    }
+    return rank;
 }
 
 af_status af_adapter_to_mlx(const char *dir, const char *out, bool force, af_error *err)
@@ -257,18 +292,20 @@ af_status af_adapter_to_mlx(const char *dir, const char *out, bool force, af_err
     if (more)
         AF_TRY(af_fail(err, AF_EUNSUPPORTED, "%s: %s cannot be written for MLX", dir, more));
     AF_TRY(af_weights_open(&w, dir, err));
-    const double scale = c.rslora ? c.alpha / sqrt(c.r) : c.alpha / c.r;
+    const double scale = c.alpha == 0 ? 1 : c.rslora ? c.alpha / sqrt(c.r) : c.alpha / c.r;
+    const turn t = {.in = w, .mlx = true, .rank = rank_in(w, false), .config = &c, .scale = scale};
     const char *base = c.base_model ? c.base_model : "";
     const size_t name = af_hub_is_name(base) ? strcspn(base, "@") : strlen(base);
     json_t *keys = NULL;
     AF_TRY(keys_in(w, &keys, err));
-    config = json_pack("{s:s, s:s%, s:I, s:{s:i, s:f, s:f, s:o}}", "fine_tune_type",
-                       c.dora ? "dora" : "lora", "model", base, name, "num_layers",
-                       (json_int_t)layers_in(w), "lora_parameters", "rank", c.r, "scale", scale,
-                       "dropout", c.dropout, "keys", keys);
+    /* num_layers counts from the last layer; -1 = all, since the adapter need not be on those */
+    config = json_pack("{s:s, s:s%, s:i, s:{s:I, s:f, s:f, s:o}}", "fine_tune_type",
+                       c.dora ? "dora" : "lora", "model", base, name, "num_layers", -1,
+                       "lora_parameters", "rank", (json_int_t)t.rank, "scale", scale, "dropout",
+                       c.dropout, "keys", keys);
     if (!config)
         AF_TRY(af_fail_nomem(err, "adapter_config.json", 0));
-    AF_TRY(finish(w, out, dir, force, true, config, &c, scale, err));
+    AF_TRY(finish(&t, out, dir, force, config, err));
 done:
     af_weights_close(w);
     af_arena_clear(&arena);
@@ -276,16 +313,19 @@ done:
     return st;
 }
 
-/* Ranks as the tensors have them: "rank" of the config may be missing in old files. */
-static int64_t rank_in(const af_weights *w)
+/* Embeddings have matrices of other names in PEFT, and without the model nothing tells whether they
+ * are the head, too. */
+static af_status check_no_table(const af_weights *w, const char *dir, af_error *err)
 {
     char module[NAME_BYTES], which;
-    for (int i = 0; i < af_weights_count(w); i++) {
-        const af_stored *t = af_weights_at(w, i);
-        if (split_name(t->name, module, &which) && which == 'a' && t->ndim == 2)
-            return t->dim[1];
-    }
-    return 1;
+    for (int i = 0; i < af_weights_count(w); i++)
+        if (split_name(af_weights_at(w, i)->name, module, &which) &&
+            af_path_is_table(module, false))
+            return af_fail(err, AF_EUNSUPPORTED,
+                           "%s adapts '%s': writing that for PEFT needs the model (afinar merge "
+                           "MODEL --adapter '%s' --adapter-only)",
+                           dir, module, dir);
+    return AF_OK;
 }
 
 static json_t *targets_in(const af_weights *w)
@@ -313,9 +353,11 @@ af_status af_adapter_from_mlx(const char *dir, const char *out, bool force, af_e
         AF_TRY(af_fail(err, AF_EUNSUPPORTED, "%s: fine_tune_type '%.32s' is not lora or dora", dir,
                        type ? type : "?"));
     AF_TRY(af_weights_open(&w, path, err));
+    AF_TRY(check_no_table(w, dir, err));
     const json_t *p = json_object_get(mlx, "lora_parameters"), *s = json_object_get(p, "scale");
     const json_t *base = json_object_get(mlx, "model");
-    const int64_t rank = rank_in(w);
+    const int64_t rank = rank_in(w, true);
+    const turn t = {.in = w, .rank = rank};
     const double alpha = (json_is_number(s) ? json_number_value(s) : 20.0) * (double)rank;
     config = json_pack("{s:s, s:s, s:s, s:I, s:f, s:f, s:o, s:b, s:b, s:b, s:s, s:b, s:n}",
                        "peft_type", "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path",
@@ -326,7 +368,7 @@ af_status af_adapter_from_mlx(const char *dir, const char *out, bool force, af_e
                        "bias", "none", "fan_in_fan_out", 0, "modules_to_save");
     if (!config)
         AF_TRY(af_fail_nomem(err, "adapter_config.json", 0));
-    AF_TRY(finish(w, out, dir, force, false, config, NULL, 1, err));
+    AF_TRY(finish(&t, out, dir, force, config, err));
 done:
     af_weights_close(w);
     json_decref(mlx);

@@ -18,6 +18,7 @@ static const char *const tokenizer_files[] = {
     "vocab.txt",
     "tokenizer.model",
     "spiece.model",
+    "sentencepiece.bpe.model",
     "tekken.json",
     "tiktoken.model",
 };
@@ -110,7 +111,13 @@ af_status af_folder_copy_text(const af_output *f, const char *from, af_error *er
                                          "spk_dict.pt", /* voices of qwen2_5_omni */
                                          "LICENSE",
                                          "LICENSE.txt",
-                                         "NOTICE"};
+                                         "LICENSE.md",
+                                         "LICENSE-MODEL",
+                                         "NOTICE",
+                                         "NOTICE.txt",
+                                         "NOTICE.md",
+                                         "Notice",
+                                         "USE_POLICY.md"};
     af_status st = AF_OK;
     for (size_t i = 0; i < AF_LEN(tokenizer_files); i++)
         AF_TRY(af_file_copy_into(from, f->temp, tokenizer_files[i], err));

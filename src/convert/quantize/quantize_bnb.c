@@ -514,7 +514,7 @@ af_status af_quantize_bnb(af_convert_report **report, af_model_reader *in, const
                        "matrices lie turned; 'load_in_4bit: true' quantises them while a run loads",
                        arch->model_type);
     AF_TRY(check_shapes(in, err));
-    AF_TRY(af_folder_open(&f, out, (const char *const[]){in->path}, 1, o->force, err));
+    AF_TRY(af_folder_open(&f, out, (const char *const[]){in->path, o->adapter}, 2, o->force, err));
     AF_TRY(af_pool_new(&j.pool, o->threads, err));
     AF_TRY(af_convert_report_new(&j.report, in->count, err));
     j.offset = af_calloc((uint64_t)AF_MAX(in->count, 1), sizeof *j.offset);
