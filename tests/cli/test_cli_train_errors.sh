@@ -198,6 +198,7 @@ data "data.jsonl:1|labels" '{"input_ids": [1, 2, 3], "labels": [1]}'
 data "tokens, but sequence_len is 8" '{"text": "one two three four five six seven eight nine ten eleven twelve thirteen"}' excess_length_strategy=error sequence_len=8
 data "sequence_len 12|1 are longer" '{"messages": [{"role": "user", "content": "one two three four five six seven"}, {"role": "assistant", "content": "b"}]}' sequence_len=12 excess_length_strategy=drop
 data "sequence_len 4|1 were cut" '{"messages": [{"role": "user", "content": "one two three four five six seven"}, {"role": "assistant", "content": "b"}]}' sequence_len=4
+key "command line: no record of test_datasets is left to evaluate on|1 are longer than sequence_len 20" "test_datasets=[{path: $tmp/data.jsonl}]" sequence_len=20 excess_length_strategy=drop
 data "excess_length_strategy" "$(head -3 "$AF_GOLDEN/models/data/train.jsonl")" sample_packing=true sequence_len=16 excess_length_strategy=error
 key "chat_template" chat_template=absent.jinja
 key "command line: chat_template 'llama9' is not supported|no template of that name" chat_template=llama9
