@@ -144,7 +144,8 @@ fails eval evaluated.yaml output_dir=absent
 has err "'absent' has neither a result nor a checkpoint of this run: train it first (afinar train evaluated.yaml)"
 fails eval run.yaml
 has err "run.yaml: no evaluation data: set val_set_size or test_datasets"
-for keys in "" "adapter=qlora" "adapter=full learning_rate=1e-5"; do
+for keys in "" "adapter=qlora" "adapter=freeze" "adapter=full reinit_weights=true" "peft_init_lora_weights=pissa lora_r=4" \
+    'lora_rank_pattern={"q_proj":2}' 'lora_alpha_pattern={"q_proj":3}' "adapter=full learning_rate=1e-5"; do
     rm -rf out
     "$AFINAR" train evaluated.yaml -q $keys 2> err || die "$(cat err)"
     "$AFINAR" eval evaluated.yaml --json -q $keys > out.json 2> err || die "eval $keys: $(cat err)"

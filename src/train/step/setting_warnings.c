@@ -2,6 +2,7 @@
 #include "train/step/setting_warnings.h"
 #include "afinar/chat.h"
 #include "base/log.h"
+#include "train/run/freeze.h"
 
 static int64_t default_length(void)
 {
@@ -30,7 +31,7 @@ static void warn_length(const af_run_model *m)
  * Other optimizers have other scales: sgd and muon much larger ones. */
 static bool usual_rates(const af_run_config *r, double *low, double *high)
 {
-    const bool full = r->method == AF_METHOD_FULL;
+    const bool full = af_method_trains_base(r);
     *low = full ? 1e-6 : 1e-5;
     *high = full ? 1e-4 : 1e-3;
     switch (r->optimizer) {
@@ -65,7 +66,9 @@ static void warn_rate(const af_run_model *m)
     af_log_write(AF_LOG_WARN, "%s: learning_rate %g is far %s the usual %g to %g of %s",
                  af_run_key_loc(r, "learning_rate", at, sizeof at), r->learning_rate,
                  r->learning_rate > high ? "above" : "below", low, high,
-                 r->method == AF_METHOD_FULL ? "full fine-tuning" : "adapters");
+                 r->method == AF_METHOD_FULL     ? "full fine-tuning"
+                 : r->method == AF_METHOD_FREEZE ? "trained layers"
+                                                 : "adapters");
 }
 
 void af_warn_settings(const af_run_model *m)
