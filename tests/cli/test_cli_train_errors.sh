@@ -40,6 +40,7 @@ key "command line: lora_target_modules:2: did not find" 'lora_target_modules=[q_
 key "unknown option '--max_steps=3'|key=value" --max_steps=3
 key "output_dir is empty" output_dir=
 key "command line: min_lr 1 is above learning_rate 0.0002" lr_scheduler=polynomial min_lr=1
+key "save_strategy has no effect|without 'val_set_size' or 'test_datasets'" save_strategy=best
 key "load_best_model_at_end has no effect|or with 'eval_strategy: no'" val_set_size=2 eval_strategy=no load_best_model_at_end=true
 key "command line: a dataset has no path" datasets=
 # --- values
