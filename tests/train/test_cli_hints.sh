@@ -161,6 +161,17 @@ rc=0; "$AFINAR" eval evaluated.yaml --data x > out.txt 2> err || rc=$?
 [ $rc = 2 ] || die "eval RUN --data: exit $rc"
 has err "a run file names model, adapter and data itself"
 
+# --- what train refuses once it has read model and data, plan and data check refuse, too
+for command in plan "data check" train; do
+    fails $command evaluated.yaml output_dir=few load_best_model_at_end=true metric_for_best_model=f1
+    has err "command line: metric_for_best_model is 'f1', but evaluations of this run have loss, accuracy, mean_token_accuracy"
+done
+head -2 "$AF_GOLDEN/models/data/train.jsonl" > few.jsonl
+for command in "data check" train; do
+    fails $command evaluated.yaml "datasets=[{path: few.jsonl}]" output_dir=few
+    has err "evaluated.yaml:" "val_set_size holds out 8 of 2 records: none are left"
+done
+
 # --- data check: equal errors once, with their number; every record is read
 for k in $(seq 70); do printf '{"instruction": 3, "output": "x%s"}\n' "$k"; done > wrong.jsonl
 printf '{"instruction": "a", "output": "b"}\n{"nothing": 1}\n' >> wrong.jsonl

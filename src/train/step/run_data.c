@@ -75,8 +75,7 @@ static int64_t count_records(const af_run_data *d, int64_t *record)
     return n;
 }
 
-/* How many of n records to hold out. */
-static af_status held_out(const af_run_config *run, int64_t n, int64_t *out, af_error *err)
+af_status af_run_data_hold_out(const af_run_config *run, int64_t n, int64_t *out, af_error *err)
 {
     enum { SHARE = 10 }; /* of few records a tenth */
     const double v = run->val_set_size;
@@ -111,7 +110,7 @@ static af_status split(af_run_data *d, const af_run_config *run, af_error *err)
     const int64_t n = record ? count_records(d, record) : -1;
     if (!out || !d->train_subset || !d->eval_subset || n < 0)
         AF_TRY(af_fail_nomem(err, "the split", (uint64_t)rows * 24));
-    AF_TRY(held_out(run, n, &held, err));
+    AF_TRY(af_run_data_hold_out(run, n, &held, err));
     for (int64_t left = held, i = 0; i < n; i++) { /* selection sampling: exactly `held` */
         const bool pick = (int64_t)af_rng_below((uint64_t)run->seed, 0x73706c6974, (uint64_t)i,
                                                 (uint64_t)(n - i)) < left;

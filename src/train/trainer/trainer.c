@@ -141,7 +141,7 @@ af_status af_trainer_start(af_trainer *t, af_error *err)
     char *checkpoint = NULL, *best = NULL;
     bool own = false;
     t->output.dir = t->run->output_dir;
-    AF_TRY(af_trainer_check_best_metric(t, err));
+    AF_TRY(af_trainer_check_best_metric(t->run, &t->model, err));
     if (af_trainer_writes(t))
         AF_TRY(af_run_output_open(&t->output, t->run, t->hooks, &checkpoint, &own, err));
     AF_TRY(af_ranks_tell(t->comm, &checkpoint, &own, err));
@@ -321,7 +321,7 @@ static af_status evaluate_due(af_trainer *t, bool *keep, bool *whole, af_error *
                    t->data.eval_items);
     af_status st = af_trainer_evaluate(t, &loss, &accuracy, whole, err);
     if (st == AF_OK && *whole)
-        st = af_trainer_best_metric(t, loss, accuracy, &t->pref.eval_metrics, &value, err);
+        st = af_trainer_best_metric(t->run, loss, accuracy, &t->pref.eval_metrics, &value, err);
     if (st != AF_OK || !*whole)
         return st;
     af_run_progress *p = &t->progress;
