@@ -71,10 +71,31 @@ static void warn_rate(const af_run_model *m)
                                                  : "adapters");
 }
 
+/* A rate for embeddings of an adapter that has none. */
+static void warn_embedding_rate(const af_run_model *m)
+{
+    const af_adapter *a = m->adapter;
+    const char *key = m->run->embedding_lr > 0         ? "embedding_lr"
+                      : m->run->embedding_lr_scale > 0 ? "embedding_lr_scale"
+                                                       : NULL;
+    char at[300];
+    if (!key || !a || m->spec->labels || a->config.save_count ||
+        a->module[m->spec->embed_module].rank || a->module[m->spec->head_module].rank)
+        return;
+    for (int k = 0; k < AF_TOKEN_TABLES; k++)
+        if (a->tokens[k].count)
+            return;
+    af_log_write(AF_LOG_WARN,
+                 "%s: %s has no effect: the adapter trains no embedding, no head and no "
+                 "lora_modules_to_save",
+                 af_run_key_loc(m->run, key, at, sizeof at), key);
+}
+
 void af_warn_settings(const af_run_model *m)
 {
     warn_length(m);
     warn_rate(m);
+    warn_embedding_rate(m);
 }
 
 static void warn_cut(const af_run_config *run, const af_data_counts *c)
