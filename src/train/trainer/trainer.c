@@ -147,8 +147,6 @@ af_status af_trainer_start(af_trainer *t, af_error *err)
     AF_TRY(af_ranks_tell(t->comm, &checkpoint, &own, err));
     AF_TRY(af_trainer_reference(t, false, err)); /* of the model that the run begins with */
     AF_TRY(af_trainer_sync_open(t, err));
-    t->progress.data_records = t->data.store.records;
-    t->progress.data_tokens = (int64_t)t->data.store.tokens;
     if (checkpoint) {
         st = af_ranks_agree_checkpoint(t->comm, checkpoint, err);
         t->differs = st == AF_EUSAGE;
@@ -161,6 +159,8 @@ af_status af_trainer_start(af_trainer *t, af_error *err)
         if (!own)
             AF_TRY(af_trainer_find_best(t, &best, checkpoint, err));
     }
+    t->progress.data_records = t->data.store.records;
+    t->progress.data_tokens = (int64_t)t->data.store.tokens;
     if (af_trainer_writes(t) && !t->run->overwrite_output_dir) /* which makes room first */
         AF_TRY(af_run_output_check_room(&t->output, &t->step, best != NULL, err));
     if (af_trainer_writes(t))
