@@ -40,6 +40,7 @@ key "command line: lora_target_modules:2: did not find" 'lora_target_modules=[q_
 key "unknown option '--max_steps=3'|key=value" --max_steps=3
 key "output_dir is empty" output_dir=
 key "command line: min_lr 1 is above learning_rate 0.0002" lr_scheduler=polynomial min_lr=1
+key "save_strategy has no effect|without 'val_set_size' or 'test_datasets'" save_strategy=best
 key "load_best_model_at_end has no effect|or with 'eval_strategy: no'" val_set_size=2 eval_strategy=no load_best_model_at_end=true
 key "command line: a dataset has no path" datasets=
 # --- values
@@ -198,6 +199,7 @@ data "data.jsonl:1|labels" '{"input_ids": [1, 2, 3], "labels": [1]}'
 data "tokens, but sequence_len is 8" '{"text": "one two three four five six seven eight nine ten eleven twelve thirteen"}' excess_length_strategy=error sequence_len=8
 data "sequence_len 12|1 are longer" '{"messages": [{"role": "user", "content": "one two three four five six seven"}, {"role": "assistant", "content": "b"}]}' sequence_len=12 excess_length_strategy=drop
 data "sequence_len 4|1 were cut" '{"messages": [{"role": "user", "content": "one two three four five six seven"}, {"role": "assistant", "content": "b"}]}' sequence_len=4
+key "command line: no record of test_datasets is left to evaluate on|1 are longer than sequence_len 20" "test_datasets=[{path: $tmp/data.jsonl}]" sequence_len=20 excess_length_strategy=drop
 data "excess_length_strategy" "$(head -3 "$AF_GOLDEN/models/data/train.jsonl")" sample_packing=true sequence_len=16 excess_length_strategy=error
 key "chat_template" chat_template=absent.jinja
 key "command line: chat_template 'llama9' is not supported|no template of that name" chat_template=llama9

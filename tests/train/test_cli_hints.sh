@@ -51,6 +51,25 @@ sed '/^adapter/d' run.yaml > full.yaml
 has err "learning_rate 0.005 is far above the usual 1e-06 to 0.0001 of full fine-tuning"
 "$AFINAR" train full.yaml -q output_dir=sgd learning_rate=0.5 optimizer=sgd 2> err
 [ ! -s err ] || die "sgd has other rates: $(cat err)"
+train embedding_lr_scale=0.1
+has err "warning: command line: embedding_lr_scale has no effect: the adapter trains no embedding, no head and no lora_modules_to_save"
+"$AFINAR" plan run.yaml embedding_lr=1e-5 > stdout 2> err
+has err "warning: command line: embedding_lr has no effect"
+for keys in 'lora_modules_to_save=["embed_tokens"]' 'trainable_token_indices=[5]' 'lora_target_modules=["q_proj","embed_tokens"]'; do
+    train embedding_lr=1e-5 "$keys"
+    [ ! -s err ] || die "$keys: $(cat err)"
+done
+# trained rows of an embedding have that rate, too: next to nothing here
+loss_of() { # KEYS: the third step's
+    rm -rf rates
+    "$AFINAR" train run.yaml -q output_dir=rates shuffle=false max_steps=3 learning_rate=1e-2 max_grad_norm=0 "$@" 2> err
+    sed -n '/"step": 3,/s/.*"loss": \([0-9.]\{8\}\).*/\1/p' rates/metrics.jsonl
+}
+[ "$(loss_of 'trainable_token_indices=[511]' embedding_lr=1e-12)" = "$(loss_of)" ] || die "the rate of trained rows: $(cat rates/metrics.jsonl)"
+[ "$(loss_of 'trainable_token_indices=[511]')" != "$(loss_of)" ] || die "nothing was tested"
+sed 's/^adapter/batch_size: 12\nmicro_batch_size: 5\nadapter/' run.yaml > rows.yaml
+"$AFINAR" train rows.yaml -q output_dir=rows 2> err
+has err "warning: rows.yaml:3: batch_size 12 is not a multiple of micro_batch_size 5: a step has 10 rows"
 train sequence_len=40
 has err "of 64 records are cut at sequence_len 40" "lose their end-of-turn token: raise sequence_len, or set excess_length_strategy: drop"
 "$AFINAR" data check run.yaml sequence_len=40 > stdout 2> err
@@ -144,7 +163,8 @@ fails eval evaluated.yaml output_dir=absent
 has err "'absent' has neither a result nor a checkpoint of this run: train it first (afinar train evaluated.yaml)"
 fails eval run.yaml
 has err "run.yaml: no evaluation data: set val_set_size or test_datasets"
-for keys in "" "adapter=qlora" "adapter=full learning_rate=1e-5"; do
+for keys in "" "adapter=qlora" "adapter=freeze" "adapter=full reinit_weights=true" "peft_init_lora_weights=pissa lora_r=4" \
+    'lora_rank_pattern={"q_proj":2}' 'lora_alpha_pattern={"q_proj":3}' "adapter=full learning_rate=1e-5"; do
     rm -rf out
     "$AFINAR" train evaluated.yaml -q $keys 2> err || die "$(cat err)"
     "$AFINAR" eval evaluated.yaml --json -q $keys > out.json 2> err || die "eval $keys: $(cat err)"
@@ -159,6 +179,17 @@ has err "the run is not finished: evaluating out/checkpoint-4"
 rc=0; "$AFINAR" eval evaluated.yaml --data x > out.txt 2> err || rc=$?
 [ $rc = 2 ] || die "eval RUN --data: exit $rc"
 has err "a run file names model, adapter and data itself"
+
+# --- what train refuses once it has read model and data, plan and data check refuse, too
+for command in plan "data check" train; do
+    fails $command evaluated.yaml output_dir=few load_best_model_at_end=true metric_for_best_model=f1
+    has err "command line: metric_for_best_model is 'f1', but evaluations of this run have loss, accuracy, mean_token_accuracy"
+done
+head -2 "$AF_GOLDEN/models/data/train.jsonl" > few.jsonl
+for command in "data check" train; do
+    fails $command evaluated.yaml "datasets=[{path: few.jsonl}]" output_dir=few
+    has err "evaluated.yaml:" "val_set_size holds out 8 of 2 records: none are left"
+done
 
 # --- data check: equal errors once, with their number; every record is read
 for k in $(seq 70); do printf '{"instruction": 3, "output": "x%s"}\n' "$k"; done > wrong.jsonl

@@ -55,3 +55,25 @@ train run || die "$(cat "$tmp/err")"
 ! grep -q "^note:" "$tmp/err" || die "nothing differs: $(cat "$tmp/err")"
 train run max_steps=3 base_model="$tmp/base" || die "$(cat "$tmp/err")"
 grep -q "^note: base_model is \"$tmp/base\" now; the checkpoint was made with" "$tmp/err" || die "another base: $(cat "$tmp/err")"
+
+# a trial of a few steps goes on to the end of its epochs; where they are done, it is complete
+train run output_dir="$tmp/trial" max_steps=2 logging_steps=5 resume_from_checkpoint=null || die "$(cat "$tmp/err")"
+train run output_dir="$tmp/trial" max_steps=null num_epochs=0.05 || die "$(cat "$tmp/err")"
+grep -q "already complete; nothing to do" "$tmp/err" || die "0.05 epochs are 2 steps: $(cat "$tmp/err")"
+train run output_dir="$tmp/trial" max_steps=null num_epochs=0.1 || die "$(cat "$tmp/err")"
+grep -q "^done: 4 steps" "$tmp/err" || die "0.1 epochs are 4 steps: $(cat "$tmp/err")"
+
+# a checkpoint that is not there, or is none, is named as such, whatever output_dir holds
+named() { train run resume_from_checkpoint="$1" && die "resumed from $1"; grep -qF -- "$2" "$tmp/err" || die "$1: $(cat "$tmp/err")"; }
+named "$tmp/run/checkpoint-9" "checkpoint folder '$tmp/run/checkpoint-9' does not exist"
+named "$tmp" "'$tmp' has no manifest.json: it is not a checkpoint of afinar"
+
+# records that were added are named by the run that reads them first
+head -8 "$AF_GOLDEN/models/data/train.jsonl" > "$tmp/data.jsonl"
+growing() { train run output_dir="$tmp/growing" "datasets=[{path: $tmp/data.jsonl}]" "$@" || die "$(cat "$tmp/err")"; }
+growing
+head -9 "$AF_GOLDEN/models/data/train.jsonl" > "$tmp/data.jsonl"
+growing max_steps=3
+grep -q "the datasets have 9 records and [0-9]* tokens now, the checkpoint was made with 8 and" "$tmp/err" || die "$(cat "$tmp/err")"
+growing max_steps=4
+! grep -q "the datasets have" "$tmp/err" || die "nothing was added: $(cat "$tmp/err")"

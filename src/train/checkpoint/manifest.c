@@ -136,24 +136,33 @@ af_status af_manifest_names(const char *dir, char ***names, int *n, af_error *er
     return AF_OK;
 }
 
-af_status af_manifest_check(const char *dir, af_error *err)
+af_status af_manifest_check_there(const char *dir, af_error *err)
 {
     char *path = af_path_join(dir, "manifest.json");
     if (!path)
         return af_fail_nomem(err, "a path", strlen(dir));
     const bool there = af_file_exists(path);
+    free(path);
+    return there ? AF_OK
+                 : af_fail(err, AF_EFORMAT,
+                           "'%s' has no manifest.json: it is not a checkpoint of afinar (use "
+                           "lora_model_dir to start from an adapter)",
+                           dir);
+}
+
+af_status af_manifest_check(const char *dir, af_error *err)
+{
     json_t *root = NULL;
-    af_status st = there ? af_json_read_file(&root, path, err) : AF_OK;
+    af_status st = af_manifest_check_there(dir, err);
+    if (st != AF_OK)
+        return st;
+    char *path = af_path_join(dir, "manifest.json");
+    st = path ? af_json_read_file(&root, path, err) : af_fail_nomem(err, "a path", strlen(dir));
     free(path);
     if (st == AF_ENOMEM || st == AF_EIO) /* it may be whole */
         return st;
     json_t *files = json_object_get(root, "files");
-    if (!there)
-        st = af_fail(err, AF_EFORMAT,
-                     "'%s' has no manifest.json: it is not a checkpoint of afinar (use "
-                     "lora_model_dir to start from an adapter)",
-                     dir);
-    else if (!json_is_object(files) || json_object_size(files) == 0)
+    if (!json_is_object(files) || json_object_size(files) == 0)
         st = af_fail(err, AF_EFORMAT, "manifest.json in '%s' is incomplete", dir);
     const char *name;
     json_t *entry;

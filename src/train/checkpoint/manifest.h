@@ -6,6 +6,8 @@
 
 /* Lists every regular file of `dir` but the manifest itself, and writes dir/manifest.json. */
 AF_CHECKED af_status af_manifest_write(const char *dir, af_error *err);
+/* AF_OK when `dir` has a manifest, whatever it says. */
+AF_CHECKED af_status af_manifest_check_there(const char *dir, af_error *err);
 /* AF_OK when every file listed is there with its size and checksum. The message names the
  * difference.
  */

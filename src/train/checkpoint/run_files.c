@@ -552,11 +552,15 @@ af_status af_run_files_remove(const char *output, bool keep, af_error *err)
     AF_TRY(af_written_read(&w, output, err));
     for (int i = 0; i < w.count && st == AF_OK; i++) {
         const char *name = w.line[i].name;
-        if (strcmp(w.line[i].group, AF_OUTPUT_RUN) != 0 ||
-            af_written_check(&w, AF_OUTPUT_RUN, output, name) != AF_WRITTEN_OWN)
+        if (strcmp(w.line[i].group, AF_OUTPUT_RUN) != 0)
             continue;
         char *path = af_path_join(output, name);
-        st = path ? af_path_remove(path, err) : fail_path(err, name);
+        if (!path)
+            st = fail_path(err, name);
+        else if (af_written_check(&w, AF_OUTPUT_RUN, output, name) == AF_WRITTEN_OWN)
+            st = af_path_remove(path, err);
+        if (path)
+            af_path_sweep(path); /* unlisted, what a killed run left looks like the user's */
         free(path);
     }
     AF_TRY(st);

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "convert/output/folder_out.h"
 #include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/manifest.h"
 #include "train/checkpoint/run_files.h"
 #include "train/checkpoint/side_files.h"
 
@@ -45,7 +46,10 @@ static bool is_longer(const af_run_config *r)
     const double done = number_in(r->output_dir, AF_RUN_FINISHED, "\"step\": ", 0);
     if (r->max_steps > 0)
         return (double)r->max_steps > (steps > 0 ? steps : done);
-    return steps <= 0 && r->num_epochs > epochs;
+    if (steps > 0) /* its epochs were not done: those it came to count */
+        return r->num_epochs >
+               number_in(r->output_dir, AF_RUN_FINISHED, "\"last_epoch\": \"", r->num_epochs);
+    return r->num_epochs > epochs;
 }
 
 bool af_run_folder_finished(const af_run_config *r)
@@ -180,13 +184,24 @@ static af_status check_input(const af_run_config *r, const char *key, const char
     return st;
 }
 
+/* A checkpoint the user names is there, and is one. */
+static af_status check_named(const af_run_config *r, af_error *err)
+{
+    char at[300];
+    if (!af_dir_exists(r->resume))
+        return af_fail(err, AF_EUSAGE, "%s: checkpoint folder '%s' does not exist",
+                       af_run_key_loc(r, "resume_from_checkpoint", at, sizeof at), r->resume);
+    return af_manifest_check_there(r->resume, err);
+}
+
 af_status af_run_folder_check(const af_run_config *r, af_error *err)
 {
     const char *output = r->output_dir;
-    const bool own =
-        is_automatic(r) ? is_used(output) : r->resume && af_dir_exists(r->resume) && names_own(r);
+    const bool own = is_automatic(r) ? is_used(output) : r->resume && names_own(r);
     af_status st = AF_OK;
     AF_TRY(af_output_check_path(output, err));
+    if (r->resume && !is_automatic(r))
+        AF_TRY(check_named(r, err));
     if (own)
         goto done;
     if (is_used(output) && !r->overwrite_output_dir)
@@ -208,8 +223,6 @@ static af_status choose_named(const af_run_config *r, char **checkpoint, bool *o
 {
     char at[300];
     af_run_key_loc(r, "resume_from_checkpoint", at, sizeof at);
-    if (!af_dir_exists(r->resume))
-        return af_fail(err, AF_EUSAGE, "%s: checkpoint folder '%s' does not exist", at, r->resume);
     *own = names_own(r);
     if (*own && r->overwrite_output_dir)
         return af_fail(err, AF_EUSAGE,

@@ -459,6 +459,8 @@ static af_status resolve_strategies(af_run_config *r, af_error *err)
         r->eval_steps = r->logging_steps;
         stand_for(r, "eval_steps", "eval_strategy", eval_line);
     }
+    if (st == AF_OK && save == AF_WHEN_BEST && !af_key_has_effect(r, AF_NEED_EVAL))
+        st = af_run_idle_key(r, "save_strategy", af_key_need_text(AF_NEED_EVAL), err);
     return st;
 }
 

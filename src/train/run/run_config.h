@@ -114,6 +114,7 @@ typedef struct af_run_config {
     bool oft_share, oft_series;
     double loraplus_lr_ratio, loraplus_lr_embedding;
     const char *lora_init, *lora_model_dir;
+    bool own_result; /* lora_model_dir is what this run has made: no key needs to agree with it */
     /* data: the lists stay YAML, src/data reads them */
     const af_yaml *datasets, *test_datasets;
     const char *turn_template, *chat_template_jinja, *default_system;

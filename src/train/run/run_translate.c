@@ -2,6 +2,7 @@
  */
 #include "base/base.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "format/hub/hub_name.h"
 #include "train/run/run_config.h"
 #include "train/run/run_translation.h"
@@ -324,6 +325,12 @@ static af_status translate_batch(af_translation *t, int i, int64_t micro)
     if (all < micro || micro < 1)
         return af_fail(t->err, AF_EUSAGE, "%s: %s is %" PRId64 ", less than micro_batch_size",
                        af_translate_loc(t, t->root->key_line[i], at), key, all);
+    if (all % micro)
+        af_log_write(AF_LOG_WARN,
+                     "%s: %s %" PRId64 " is not a multiple of micro_batch_size %" PRId64
+                     ": a step has %" PRId64 " rows",
+                     af_translate_loc(t, t->root->key_line[i], at), key, all, micro,
+                     all / micro * micro);
     return af_translate_number(t, "gradient_accumulation_steps", i, all / micro);
 }
 

@@ -11,15 +11,19 @@
 
 #include <math.h>
 
-static af_status nothing_left(const af_run_config *run, const af_data_counts *c, af_error *err)
+static af_status nothing_left(const af_run_config *run, const af_data_counts *c, bool evaluated,
+                              af_error *err)
 {
+    char at[300];
     return af_fail(
         err, AF_EUSAGE,
-        "%s: no record of the datasets is left to train on: %" PRId64
-        " are longer than sequence_len %" PRId64 " and dropped, %" PRId64
-        " have no token that carries loss (%" PRId64 " were cut at sequence_len), %" PRId64
+        "%s: no record of %s is left to %s: %" PRId64 " are longer than sequence_len %" PRId64
+        " and dropped, %" PRId64 " have no token that carries loss (%" PRId64
+        " were cut at sequence_len), %" PRId64
         " are shorter than min_sample_len or were there before",
-        run->path, c->dropped, run->sequence_len, c->nothing_to_learn, c->truncated, c->left_out);
+        evaluated ? af_run_key_loc(run, "test_datasets", at, sizeof at) : run->path,
+        evaluated ? "test_datasets" : "the datasets", evaluated ? "evaluate on" : "train on",
+        c->dropped, run->sequence_len, c->nothing_to_learn, c->truncated, c->left_out);
 }
 
 static af_status open_store(const af_run_data *d, const af_run_config *run,
@@ -31,12 +35,13 @@ static af_status open_store(const af_run_data *d, const af_run_config *run,
     o.chat_template = d->chat_template;
     o.vocab = model->spec->vocab;
     o.labels = model->label_opts;
-    o.cache_reported = list == run->test_datasets;
-    if (list == run->test_datasets)
+    const bool evaluated = list == run->test_datasets;
+    o.cache_reported = evaluated;
+    if (evaluated)
         o.mix = AF_MIX_CONCAT; /* every record is evaluated, once */
     const af_status st = af_dataset_open(store, counts, &o, err);
     if (st == AF_OK && store->records == 0)
-        return nothing_left(run, counts, err);
+        return nothing_left(run, counts, evaluated, err);
     if (st == AF_OK && store->supervised == 0)
         return af_fail(err, AF_EUSAGE,
                        "%s: no token of the datasets carries loss: there is nothing to learn",
@@ -70,8 +75,7 @@ static int64_t count_records(const af_run_data *d, int64_t *record)
     return n;
 }
 
-/* How many of n records to hold out. */
-static af_status held_out(const af_run_config *run, int64_t n, int64_t *out, af_error *err)
+af_status af_run_data_hold_out(const af_run_config *run, int64_t n, int64_t *out, af_error *err)
 {
     enum { SHARE = 10 }; /* of few records a tenth */
     const double v = run->val_set_size;
@@ -106,7 +110,7 @@ static af_status split(af_run_data *d, const af_run_config *run, af_error *err)
     const int64_t n = record ? count_records(d, record) : -1;
     if (!out || !d->train_subset || !d->eval_subset || n < 0)
         AF_TRY(af_fail_nomem(err, "the split", (uint64_t)rows * 24));
-    AF_TRY(held_out(run, n, &held, err));
+    AF_TRY(af_run_data_hold_out(run, n, &held, err));
     for (int64_t left = held, i = 0; i < n; i++) { /* selection sampling: exactly `held` */
         const bool pick = (int64_t)af_rng_below((uint64_t)run->seed, 0x73706c6974, (uint64_t)i,
                                                 (uint64_t)(n - i)) < left;

@@ -27,6 +27,9 @@ AF_CHECKED af_status af_run_data_check_types(const af_run_config *run, af_error 
 /* The checks of opening that need no more than the first record of each dataset. */
 AF_CHECKED af_status af_run_data_peek(const af_run_config *run, const af_run_model *model,
                                       af_error *err);
+/* How many of n records val_set_size holds out; some must be left. */
+AF_CHECKED af_status af_run_data_hold_out(const af_run_config *run, int64_t n, int64_t *out,
+                                          af_error *err);
 void af_run_data_close(af_run_data *d); /* an empty one is allowed */
 /* Whether the prompt of a pair is computed once for both answers. */
 bool af_run_data_shares(const af_run_config *run, const af_model_spec *spec);

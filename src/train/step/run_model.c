@@ -239,7 +239,7 @@ af_status af_run_model_open_adapter(af_run_model *m, af_error *err)
         m->adapter->grown = af_loader_is_grown(m->loader) ? m->loader : NULL;
         if (m->spec->labels && !m->adapter->config.labels)
             m->adapter->config.labels = m->labels;
-        st = check_repeated(m, err);
+        st = r->own_result ? AF_OK : check_repeated(m, err);
     }
     set_dropout(m);
     m->adapter_bytes = af_resident_own() - before;

@@ -61,7 +61,7 @@ typedef struct af_run_progress {
     int64_t losses_above; /* steps in a row above loss_watchdog_threshold */
     double seconds;       /* of training, over all sessions of the run */
     double first_loss, last_loss;
-    int64_t data_records, data_tokens; /* of the datasets when the run began; -1 = not known */
+    int64_t data_records, data_tokens; /* of the datasets; of a checkpoint -1 = not known */
     double loss_sum;                   /* since the last log line, and of how many steps */
     int64_t loss_count;
     af_pref_metrics pref;          /* likewise */

@@ -2,6 +2,7 @@
 #include "train/step/setting_warnings.h"
 #include "afinar/chat.h"
 #include "base/log.h"
+#include "train/run/freeze.h"
 
 static int64_t default_length(void)
 {
@@ -30,7 +31,7 @@ static void warn_length(const af_run_model *m)
  * Other optimizers have other scales: sgd and muon much larger ones. */
 static bool usual_rates(const af_run_config *r, double *low, double *high)
 {
-    const bool full = r->method == AF_METHOD_FULL;
+    const bool full = af_method_trains_base(r);
     *low = full ? 1e-6 : 1e-5;
     *high = full ? 1e-4 : 1e-3;
     switch (r->optimizer) {
@@ -65,13 +66,36 @@ static void warn_rate(const af_run_model *m)
     af_log_write(AF_LOG_WARN, "%s: learning_rate %g is far %s the usual %g to %g of %s",
                  af_run_key_loc(r, "learning_rate", at, sizeof at), r->learning_rate,
                  r->learning_rate > high ? "above" : "below", low, high,
-                 r->method == AF_METHOD_FULL ? "full fine-tuning" : "adapters");
+                 r->method == AF_METHOD_FULL     ? "full fine-tuning"
+                 : r->method == AF_METHOD_FREEZE ? "trained layers"
+                                                 : "adapters");
+}
+
+/* A rate for embeddings of an adapter that has none. */
+static void warn_embedding_rate(const af_run_model *m)
+{
+    const af_adapter *a = m->adapter;
+    const char *key = m->run->embedding_lr > 0         ? "embedding_lr"
+                      : m->run->embedding_lr_scale > 0 ? "embedding_lr_scale"
+                                                       : NULL;
+    char at[300];
+    if (!key || !a || m->spec->labels || a->config.save_count ||
+        a->module[m->spec->embed_module].rank || a->module[m->spec->head_module].rank)
+        return;
+    for (int k = 0; k < AF_TOKEN_TABLES; k++)
+        if (a->tokens[k].count)
+            return;
+    af_log_write(AF_LOG_WARN,
+                 "%s: %s has no effect: the adapter trains no embedding, no head and no "
+                 "lora_modules_to_save",
+                 af_run_key_loc(m->run, key, at, sizeof at), key);
 }
 
 void af_warn_settings(const af_run_model *m)
 {
     warn_length(m);
     warn_rate(m);
+    warn_embedding_rate(m);
 }
 
 static void warn_cut(const af_run_config *run, const af_data_counts *c)

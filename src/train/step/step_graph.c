@@ -89,8 +89,11 @@ static void group_adapter(const af_step_graph *s)
             af_tensor_set_group(m->bias, ratio, decays(s->run, "lora_B.bias"));
     }
     for (int k = 0; k < AF_TOKEN_TABLES; k++)
-        if (s->leaves.tokens[k])
+        if (s->leaves.tokens[k]) {
             af_param_outside(s->leaves.tokens[k]);
+            if (embedding_factor(s->run) > 0)
+                af_tensor_set_group(s->leaves.tokens[k], embedding_factor(s->run), false);
+        }
     const int outer[] = {s->model->spec->embed_module, s->model->spec->head_module};
     for (size_t i = 0; i < AF_LEN(outer); i++)
         if (s->leaves.module[outer[i]].a) {

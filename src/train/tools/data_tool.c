@@ -14,6 +14,7 @@
 #include "train/step/run_tokens.h"
 #include "train/step/start_labels.h"
 #include "train/tools/fault_list.h"
+#include "train/trainer/trainer.h"
 
 #include <jansson.h>
 #include <unistd.h>
@@ -71,6 +72,7 @@ static af_status check_run(const data_tool *t, af_error *err)
     if (!whole)
         return AF_OK;
     AF_TRY(af_run_model_open_outline(&m, &t->run, err));
+    AF_TRY(af_trainer_check_best_metric(&t->run, &m, err));
     AF_TRY(af_run_data_check_types(&t->run, err));
     if (af_run_idle_text(&t->run, line, sizeof line))
         af_log_write(AF_LOG_INFO, "%s", line);
@@ -349,6 +351,7 @@ af_status af_data_check(const char *run_file, const char *const *overrides, int 
     af_fault_list faults = {.pass = fault, .user = user};
     af_error unread;
     err = af_error_or(err, &unread);
+    int64_t held;
     *out = (af_data_report){0};
     af_status st = tool_open(&t, run_file, overrides, count, err);
     if (st != AF_OK)
@@ -375,6 +378,8 @@ af_status af_data_check(const char *run_file, const char *const *overrides, int 
     else if (st == AF_OK && (out->records == 0 || out->test_records == 0))
         st = af_fail(err, AF_EFORMAT, "%s: no record of %s carries loss", run_file,
                      out->records == 0 ? "the datasets" : "test_datasets");
+    else if (st == AF_OK && t.run.val_set_size > 0)
+        st = af_run_data_hold_out(&t.run, out->records, &held, err);
     tool_close(&t);
     return st;
 }

@@ -2,6 +2,7 @@
 #include "afinar/train.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "train/run/freeze.h"
 #include "train/trainer/trainer.h"
 
 #include <math.h>
@@ -17,7 +18,7 @@ static bool has_file(const char *dir, const char *name)
 /* The finished result of the run, or its newest checkpoint. malloc'ed. */
 static af_status find_result(char **dir, const af_run_config *run, af_error *err)
 {
-    const bool full = run->method == AF_METHOD_FULL;
+    const bool full = af_method_trains_base(run);
     *dir = NULL;
     if (has_file(run->output_dir, full ? "model.safetensors" : "adapter_model.safetensors") ||
         (full && has_file(run->output_dir, "model.safetensors.index.json"))) {
@@ -40,7 +41,9 @@ static af_status find_result(char **dir, const af_run_config *run, af_error *err
 /* The run again, begun from its result; nothing is written. */
 static void begin_from(af_run_config *run, const char *dir)
 {
-    *(run->method == AF_METHOD_FULL ? &run->base_model : &run->lora_model_dir) = dir;
+    *(af_method_trains_base(run) ? &run->base_model : &run->lora_model_dir) = dir;
+    run->own_result = true;
+    run->reinit_weights = false;
     run->output_dir = "";
     run->generate_samples.count = 0;
 }

@@ -12,6 +12,7 @@
 #include "train/step/run_data.h"
 #include "train/step/setting_warnings.h"
 #include "train/tools/plan_ranks.h"
+#include "train/trainer/trainer.h"
 
 #include <jansson.h>
 
@@ -40,6 +41,7 @@ static af_status open_outline(run_outline *o, const af_run_config *run, af_error
     const char *path;
     af_step_graph_init(&o->step, run, &o->model);
     AF_TRY(af_run_model_open_outline(&o->model, run, err));
+    AF_TRY(af_trainer_check_best_metric(run, &o->model, err));
     path = o->model.texts;
     AF_TRY(has_tokenizer(path) ? af_prompts_new(&o->prompts, run, path, run->chat_template, err)
                                : af_prompts_outline(&o->prompts, run, err));

@@ -141,14 +141,12 @@ af_status af_trainer_start(af_trainer *t, af_error *err)
     char *checkpoint = NULL, *best = NULL;
     bool own = false;
     t->output.dir = t->run->output_dir;
-    AF_TRY(af_trainer_check_best_metric(t, err));
+    AF_TRY(af_trainer_check_best_metric(t->run, &t->model, err));
     if (af_trainer_writes(t))
         AF_TRY(af_run_output_open(&t->output, t->run, t->hooks, &checkpoint, &own, err));
     AF_TRY(af_ranks_tell(t->comm, &checkpoint, &own, err));
     AF_TRY(af_trainer_reference(t, false, err)); /* of the model that the run begins with */
     AF_TRY(af_trainer_sync_open(t, err));
-    t->progress.data_records = t->data.store.records;
-    t->progress.data_tokens = (int64_t)t->data.store.tokens;
     if (checkpoint) {
         st = af_ranks_agree_checkpoint(t->comm, checkpoint, err);
         t->differs = st == AF_EUSAGE;
@@ -161,6 +159,8 @@ af_status af_trainer_start(af_trainer *t, af_error *err)
         if (!own)
             AF_TRY(af_trainer_find_best(t, &best, checkpoint, err));
     }
+    t->progress.data_records = t->data.store.records;
+    t->progress.data_tokens = (int64_t)t->data.store.tokens;
     if (af_trainer_writes(t) && !t->run->overwrite_output_dir) /* which makes room first */
         AF_TRY(af_run_output_check_room(&t->output, &t->step, best != NULL, err));
     if (af_trainer_writes(t))
@@ -321,7 +321,7 @@ static af_status evaluate_due(af_trainer *t, bool *keep, bool *whole, af_error *
                    t->data.eval_items);
     af_status st = af_trainer_evaluate(t, &loss, &accuracy, whole, err);
     if (st == AF_OK && *whole)
-        st = af_trainer_best_metric(t, loss, accuracy, &t->pref.eval_metrics, &value, err);
+        st = af_trainer_best_metric(t->run, loss, accuracy, &t->pref.eval_metrics, &value, err);
     if (st != AF_OK || !*whole)
         return st;
     af_run_progress *p = &t->progress;

@@ -61,11 +61,13 @@ AF_CHECKED af_status af_trainer_agree_stop(af_trainer *t, af_error *err);
  * before the first step. */
 AF_CHECKED af_status af_trainer_start(af_trainer *t, af_error *err);
 /* The value of metric_for_best_model; `metrics`: of an evaluation, next to loss and accuracy. */
-AF_CHECKED af_status af_trainer_best_metric(const af_trainer *t, double loss, double accuracy,
+AF_CHECKED af_status af_trainer_best_metric(const af_run_config *run, double loss, double accuracy,
                                             const af_pref_metrics *metrics, double *value,
                                             af_error *err);
-/* A metric that no evaluation of the run has is an error before its first step. */
-AF_CHECKED af_status af_trainer_check_best_metric(const af_trainer *t, af_error *err);
+/* A metric that no evaluation of the run has is an error before its first step. Of the model, the
+ * labels are known. */
+AF_CHECKED af_status af_trainer_check_best_metric(const af_run_config *run,
+                                                  const af_run_model *model, af_error *err);
 /* Of a run that resumes in another folder: *best, to be copied there (malloc'ed), on the rank that
  * writes. Where it is lost, the best of the evaluations to come counts, and a warning says so. */
 AF_CHECKED af_status af_trainer_find_best(af_trainer *t, char **best, const char *checkpoint,

@@ -5,11 +5,11 @@
 
 #include <math.h>
 
-af_status af_trainer_best_metric(const af_trainer *t, double loss, double accuracy,
+af_status af_trainer_best_metric(const af_run_config *run, double loss, double accuracy,
                                  const af_pref_metrics *metrics, double *value, af_error *err)
 {
-    const char *name = af_run_progress_metric(t->run);
-    const bool tokens = !af_run_compares(t->run) && !af_run_scores(t->run);
+    const char *name = af_run_progress_metric(run);
+    const bool tokens = !af_run_compares(run) && !af_run_scores(run);
     const char *const own[] = {"loss", "accuracy", "mean_token_accuracy"}; /* the last is TRL's */
     const double values[] = {loss, accuracy, tokens ? accuracy : NAN};
     const af_metric_list more = af_pref_metrics_list(metrics);
@@ -25,26 +25,29 @@ af_status af_trainer_best_metric(const af_trainer *t, double loss, double accura
         if (!isnan(v))
             snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", is);
     }
-    return isnan(*value) ? af_fail(err, AF_EUSAGE,
-                                   "%s: metric_for_best_model is '%.60s', but evaluations of this "
-                                   "run have %s",
-                                   af_run_key_loc(t->run, "metric_for_best_model", at, sizeof at),
-                                   name, known)
-                         : AF_OK;
+    return isnan(*value)
+               ? af_fail(err, AF_EUSAGE,
+                         "%s: metric_for_best_model is '%.60s', but evaluations of this "
+                         "run have %s",
+                         af_run_key_loc(run, "metric_for_best_model", at, sizeof at), name, known)
+               : AF_OK;
 }
 
-af_status af_trainer_check_best_metric(const af_trainer *t, af_error *err)
+af_status af_trainer_check_best_metric(const af_run_config *run, const af_run_model *model,
+                                       af_error *err)
 {
     af_pref_metrics all = {0};
     double any;
+    if (run->val_set_size <= 0 && !run->test_datasets)
+        return AF_OK;
     for (int i = 0; i < AF_PREF_METRICS; i++)
-        all.count[i] = af_pref_metric_of((af_pref_metric)i, af_run_rl(t->run));
-    const bool numbers = af_run_rl(t->run) == AF_RL_LABELS &&
-                         af_problem_of(&t->model.label_opts) == AF_PROBLEM_REGRESSION;
+        all.count[i] = af_pref_metric_of((af_pref_metric)i, af_run_rl(run));
+    const bool numbers = af_run_rl(run) == AF_RL_LABELS &&
+                         af_problem_of(&model->label_opts) == AF_PROBLEM_REGRESSION;
     all.count[numbers ? AF_METRIC_F1 : AF_METRIC_MSE] = 0;
     /* rows of KTO are not compared, and numbers are not right or wrong */
-    const double accuracy = t->run->rl == AF_RL_KTO || numbers ? NAN : 0;
-    return t->data.eval_items ? af_trainer_best_metric(t, 0, accuracy, &all, &any, err) : AF_OK;
+    const double accuracy = run->rl == AF_RL_KTO || numbers ? NAN : 0;
+    return af_trainer_best_metric(run, 0, accuracy, &all, &any, err);
 }
 
 af_status af_trainer_find_best(af_trainer *t, char **best, const char *checkpoint, af_error *err)
