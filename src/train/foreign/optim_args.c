@@ -168,11 +168,14 @@ static af_status set_word(af_run_config *r, const char *at, int i, const char *v
 static af_status set_number(af_run_config *r, const char *at, int i, double v, af_error *err)
 {
     const af_key *k = af_key_find(settings[i].key);
-    if (k->kind == AF_KEY_I64 && (v < floor(v) || v > floor(v)))
+    const bool whole = k->kind == AF_KEY_I64;
+    af_key_value value = {.f64 = v};
+    if (whole && (v < floor(v) || v > floor(v)))
         return af_fail(err, AF_EUSAGE, "%s: '%s' of optim_args is %g, not a whole number", at,
                        settings[i].name, v);
-    af_key_set(
-        r, k, k->kind == AF_KEY_I64 ? (af_key_value){.i64 = (int64_t)v} : (af_key_value){.f64 = v});
+    if (whole)
+        value.i64 = (int64_t)v;
+    af_key_set(r, k, value);
     return AF_OK;
 }
 
