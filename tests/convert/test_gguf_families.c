@@ -3,6 +3,7 @@
 #include "../model/family_case.h"
 
 #include "afinar/convert.h"
+#include "afinar/log.h"
 
 static void copy_file(const char *name, const char *to)
 {
@@ -113,6 +114,15 @@ static void test_what_gguf_lacks_is_refused(void **state)
         {"cohere2_gguf", "no layers without a sliding window alone (layer_types)",
          "{\"layer_types\":[\"full_attention\",\"full_attention\",\"full_attention\","
          "\"full_attention\"]}"},
+        {"qwen3_5", "no layers of one kind alone (layer_types)",
+         "{\"linear_value_head_dim\":6,\"layer_types\":[\"full_attention\",\"full_attention\","
+         "\"full_attention\"]}"},
+        {"qwen3_5", "no layers of one kind alone (layer_types)",
+         "{\"linear_value_head_dim\":6,\"layer_types\":[\"linear_attention\","
+         "\"linear_attention\",\"linear_attention\"]}"},
+        {"lfm2_moe", "no layers of one kind alone (layer_types)",
+         "{\"routed_scaling_factor\":1,\"layer_types\":[\"full_attention\","
+         "\"full_attention\"]}"},
     };
     for (size_t i = 0; i < AF_LEN(cases); i++) {
         json_t *j = family(cases[i].name);
@@ -130,11 +140,42 @@ static void test_what_gguf_lacks_is_refused(void **state)
     }
 }
 
+static void keep_warning(void *user, af_log_level level, const char *line)
+{
+    if (level == AF_LOG_WARN)
+        snprintf(user, 256, "%s", line);
+}
+
+/* transformers has 1e-6 there whatever the config says, llama.cpp what the config says. */
+static void test_delta_nets_with_another_epsilon(void **state)
+{
+    (void)state;
+    for (int other = 0; other < 2; other++) {
+        json_t *j = family("qwen3_5");
+        formula_model f;
+        af_verify_result v = {0};
+        af_error err = {0};
+        char warning[256] = "";
+        change(json_object_get(j, "config"),
+               other ? "{\"linear_value_head_dim\":6,\"rms_norm_eps\":0.001}"
+                     : "{\"linear_value_head_dim\":6,\"rms_norm_eps\":0.000001}");
+        write_model(&f, j);
+        af_log_set(keep_warning, warning);
+        CHECK_OK(export_model(&f, &v, &err), err);
+        af_log_set(NULL, NULL);
+        CHECK_MSG(!!strstr(warning, "(0.001) for queries and keys of delta nets") == other,
+                  "warns '%s'", warning);
+        remove_model(&f);
+        json_decref(j);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_they_come_back_from_gguf),
         cmocka_unit_test(test_what_gguf_lacks_is_refused),
+        cmocka_unit_test(test_delta_nets_with_another_epsilon),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

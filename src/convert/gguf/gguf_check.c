@@ -450,9 +450,32 @@ static const char *layers_lack(const af_model_spec *s, const taker *t)
     return NULL;
 }
 
+/* Architectures of layers with and without attention: llama.cpp ends with an assertion at the first
+ * token when the model has one kind alone. */
+static bool needs_both(const char *gguf)
+{
+    static const char *const names[] = {"qwen35",  "qwen35moe",   "qwen3next",  "lfm2",
+                                        "lfm2moe", "kimi-linear", "bailingmoe3"};
+    for (size_t i = 0; i < AF_LEN(names); i++)
+        if (strcmp(names[i], gguf) == 0)
+            return true;
+    return false;
+}
+
+static bool has_one_kind(const af_model_spec *s)
+{
+    int attention = 0;
+    for (int i = 0; i < s->layers; i++)
+        attention +=
+            s->layer[i].mixer == AF_MIXER_ATTENTION || s->layer[i].mixer == AF_MIXER_LATENT;
+    return attention == 0 || attention == s->layers;
+}
+
 /* The same of experts, rotations and the head. */
 static const char *rest_lacks(const af_model_spec *s, const taker *t)
 {
+    if (needs_both(s->arch->gguf) && has_one_kind(s))
+        return "layers of one kind alone (layer_types)";
     if (has_slot(s, AF_SLOT_IN_B) && s->state.key_dim != s->state.head_dim)
         return "linear_value_head_dim other than linear_key_head_dim";
     if (strcmp(s->arch->gguf, "lfm2moe") == 0 && !s->router.choice_bias)

@@ -89,6 +89,11 @@ static void put_delta_net(meta_writer *p, const af_model_spec *s)
         state[i] = s->layer[i].mixer == AF_MIXER_DELTA_NET;
         every = every || state[i] ? every : i + 1;
     }
+    if (s->eps != 1e-6)
+        af_log_write(AF_LOG_WARN,
+                     "llama.cpp takes rms_norm_eps (%g) for queries and keys of delta nets, too, "
+                     "which have 1e-06 here",
+                     s->eps);
     put_ssm(p, &s->state);
     put_array(p, "attention.recurrent_layers", AF_GGUF_BOOL, state, s->layers);
     put_u32(p, "full_attention_interval", every ? every : s->layers + 1);
