@@ -67,6 +67,9 @@ loss_of() { # KEYS: the third step's
 }
 [ "$(loss_of 'trainable_token_indices=[511]' embedding_lr=1e-12)" = "$(loss_of)" ] || die "the rate of trained rows: $(cat rates/metrics.jsonl)"
 [ "$(loss_of 'trainable_token_indices=[511]')" != "$(loss_of)" ] || die "nothing was tested"
+# a rate of 0 has no factor for the rate of embeddings
+loss_of 'lora_target_modules=["q_proj","embed_tokens"]' loraplus_lr_ratio=4 learning_rate=0 > loss
+[ -s loss ] || die "LoRA+ and a rate of 0: $(cat err)"
 sed 's/^adapter/batch_size: 12\nmicro_batch_size: 5\nadapter/' run.yaml > rows.yaml
 "$AFINAR" train rows.yaml -q output_dir=rows 2> err
 has err "warning: rows.yaml:3: batch_size 12 is not a multiple of micro_batch_size 5: a step has 10 rows"

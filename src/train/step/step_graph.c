@@ -105,7 +105,7 @@ static void group_adapter(const af_step_graph *s)
             }
         }
     const af_adapter_leaf *e = &s->leaves.module[s->model->spec->embed_module];
-    if (e->a && s->run->loraplus_lr_ratio > 0) {
+    if (e->a && s->run->loraplus_lr_ratio > 0 && s->run->learning_rate > 0) {
         const double factor = s->run->loraplus_lr_embedding / s->run->learning_rate;
         af_tensor_set_group(e->a, factor, true);
         af_tensor_set_group(e->b, factor, true);
