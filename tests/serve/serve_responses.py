@@ -210,6 +210,19 @@ def check_reasoning(s):
     check([i["status"] for i in r["output"]] == ["incomplete"], "reasoning without an end: %s" % r["output"])
 
 
+def check_logprobs(s):
+    """Those of a message are those of its tokens, in deltas as in the whole."""
+    call = '<tool_call>{"name": "weather", "arguments": {"city": "Rome"}}</tool_call>'
+    for begin, end in (("", "Yes."), ("<think>\nFirst.\n</think>\n\n", "Yes."), ("<think>First.</think>" + call + "\n", "Yes.")):
+        body = dict(input="Hi", tools=[TOOL], grammar="root ::= " + json.dumps(begin + end), reasoning_format="auto", top_logprobs=1)
+        of = lambda r: [t for i in r["output"] if i["type"] == "message" for t in i["content"][0]["logprobs"]]
+        whole, ev = s.post(PATH, seed=2, **body)[1], events(s, seed=2, **body)
+        tokens = "".join(t["token"] for t in of(whole))
+        check(tokens.endswith(end + "<|im_end|>") and "think" not in tokens and "weather" not in tokens, "of %r: %r" % (begin + end, tokens))
+        parts = [t for n, d in ev if n == "response.output_text.delta" for t in d["logprobs"]]
+        check(parts == of(ev[-1][1]["response"]) == of(whole), "of the deltas: %r" % "".join(t["token"] for t in parts))
+
+
 def check_stream(s):
     whole = s.post(PATH, input="Hi", seed=4, max_output_tokens=20, top_logprobs=1)[1]
     ev = events(s, input="Hi", seed=4, max_output_tokens=20, top_logprobs=1)
@@ -321,7 +334,7 @@ def check_errors(s):
 
 def main():
     s = Server("--alias", "base")
-    for part in (check_whole, check_count, check_items, check_tools, check_custom_tools, check_reasoning, check_stream, check_format, check_errors, check_input_items, check_many_items, check_store):
+    for part in (check_whole, check_count, check_items, check_tools, check_custom_tools, check_reasoning, check_logprobs, check_stream, check_format, check_errors, check_input_items, check_many_items, check_store):
         try:
             part(s)
         except Exception as e:
