@@ -360,7 +360,7 @@ static void keep(af_generation *g, const af_buf *object)
 {
     af_response *r = g->response;
     af_buf items = {0};
-    if (!r->items || object->bad)
+    if (!r->items || object->bad || g->cut_off)
         return;
     af_buf_str(&items, r->items);
     const af_buf *output = &g->choice->items.output;
