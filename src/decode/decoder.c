@@ -224,7 +224,7 @@ static af_status use_rows(af_decoder *d, int i, int64_t row, af_error *err)
 {
     af_decode_seq *s = d->slot[i];
     af_status st = AF_OK;
-    const int64_t picks = d->feed[i].picks, from = s->cached - picks;
+    const int64_t picks = d->feed[i].picks, from = s->cached - picks, before = s->count;
     const int64_t read = picks == 1 && d->feed[i].draws ? 0 : picks; /* on the host */
     const float *logits = NULL;
     bool end = false;
@@ -243,7 +243,7 @@ static af_status use_rows(af_decoder *d, int i, int64_t row, af_error *err)
         af_decode_release(d, i);
         return AF_OK;
     }
-    if (s->count > s->cached + 1 || !picks)
+    if (s->count == before) /* no new token */
         return AF_OK;
     if (tables_differ(af_decode_spec(d->m), s->count - 1, s->count))
         s->cached = 0;

@@ -71,6 +71,8 @@ grep -q "it's" "$tmp/err" || fail "a type with a quote: $(cat "$tmp/err")"
 printf '{"text": "no prompt at all"}\n' >"$tmp/text.jsonl"
 run eval "$base" --data "$tmp/text.jsonl" --generate >/dev/null && fail "records without prompts pass"
 grep -q "none of the 1 records of '$tmp/text.jsonl' has a prompt and an answer" "$tmp/err" || fail "$(cat "$tmp/err")"
+run eval "$base" --data "$tmp/data.jsonl" --generate --sequence-len 5 >/dev/null && fail "records that are all too long pass"
+grep -q "of the records of '$tmp/data.jsonl', 40 are longer than 5 tokens" "$tmp/err" || fail "too long: $(cat "$tmp/err")"
 usage() {
     "$AFINAR" eval "${@:2}" >/dev/null 2>"$tmp/err"
     [ $? -eq 2 ] || fail "not wrong usage: ${*:2}"

@@ -88,6 +88,8 @@ def check_documents(s):
     for path, body in ((EMBED, {"input": "a"}), ("/v1/score", {"text_1": "a", "text_2": "b"}), ("/v1/rerank", body)):
         check(s.post(path, normalize=True, truncate_prompt_tokens=None, **body)[0] == 200, "%s: of length 1" % path)
         refused(s, path, "normalize", normalize=False, **body)
+        check(s.post(path, embd_normalize=2, **body)[0] == 200, "%s: llama-server's name of it" % path)
+        refused(s, path, "embd_normalize", embd_normalize=-1, **body)
         refused(s, path, "truncate_prompt_tokens", truncate_prompt_tokens=3, **body)
 
 

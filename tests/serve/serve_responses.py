@@ -210,6 +210,19 @@ def check_reasoning(s):
     check([i["status"] for i in r["output"]] == ["incomplete"], "reasoning without an end: %s" % r["output"])
 
 
+def check_logprobs(s):
+    """Those of a message are those of its tokens, in deltas as in the whole."""
+    call = '<tool_call>{"name": "weather", "arguments": {"city": "Rome"}}</tool_call>'
+    for begin, end in (("", "Yes."), ("<think>\nFirst.\n</think>\n\n", "Yes."), ("<think>First.</think>" + call + "\n", "Yes.")):
+        body = dict(input="Hi", tools=[TOOL], grammar="root ::= " + json.dumps(begin + end), reasoning_format="auto", top_logprobs=1)
+        of = lambda r: [t for i in r["output"] if i["type"] == "message" for t in i["content"][0]["logprobs"]]
+        whole, ev = s.post(PATH, seed=2, **body)[1], events(s, seed=2, **body)
+        tokens = "".join(t["token"] for t in of(whole))
+        check(tokens.endswith(end + "<|im_end|>") and "think" not in tokens and "weather" not in tokens, "of %r: %r" % (begin + end, tokens))
+        parts = [t for n, d in ev if n == "response.output_text.delta" for t in d["logprobs"]]
+        check(parts == of(ev[-1][1]["response"]) == of(whole), "of the deltas: %r" % "".join(t["token"] for t in parts))
+
+
 def check_stream(s):
     whole = s.post(PATH, input="Hi", seed=4, max_output_tokens=20, top_logprobs=1)[1]
     ev = events(s, input="Hi", seed=4, max_output_tokens=20, top_logprobs=1)
@@ -225,6 +238,39 @@ def check_stream(s):
     first = ev[0][1]["response"]
     check(first["status"] == "in_progress" and first["output"] == [] and first["usage"] is None and
           len({d["response"]["id"] for _, d in ev if "response" in d}) == 1, "the first response")
+
+
+def check_cut_off(s):
+    """An answer whose client went away is not one that can be continued."""
+    body = json.dumps(dict(input="Hi", stream=True, ignore_eos=True)).encode()
+    for _ in range(3):
+        with s.connect() as c:
+            c.sendall(b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" %
+                      (PATH.encode(), len(body), body))
+            text = b""
+            while b"output_text.delta" not in text:
+                text += c.recv(4096)
+        end = time.time() + 20
+        while s.metric("afinar_requests_processing") and time.time() < end:
+            time.sleep(0.01)
+        id = text.decode(errors="replace").split('"id":"')[1].split('"')[0]
+        status, r = s.ask("GET", PATH + "/" + id)
+        check(id.startswith("resp_") and (status == 404 or r["status"] == "incomplete"), "cut off: %s %s" % (status, r))
+
+
+def check_fields(s):
+    """Fields of chat completions that change an answer do so here, or are refused."""
+    for path, text, body in ((PATH, "Hi", dict(input="Hi", max_output_tokens=40)), ("/v1/messages", "Hi", dict(messages=HI, max_tokens=40))):
+        for field, value in (("n", 2), ("best_of", 2), ("mirostat", 2), ("typical_p", 0.3), ("dry_multiplier", 1), ("xtc_probability", 0.5),
+                             ("dynatemp_range", 1), ("top_n_sigma", 1), ("use_beam_search", True), ("modalities", ["audio"]),
+                             ("truncate_prompt_tokens", 3), ("include_stop_str_in_output", True), ("chat_template", "x")):
+            status, r = s.post(path, **body, **{field: value})
+            check(status == 400 and field in r["error"]["message"], "%s of %s: %s %s" % (field, path, status, r))
+            check(s.post(path, **dict(body, max_tokens=1) if "input" not in body else body, **{field: None})[0] == 200, "no %s" % field)
+        for field, value in (("guided_choice", ["ab"]), ("guided_regex", "ab"), ("json_schema", {"const": "ab"})):
+            r = s.post(path, **body, **{field: value})[1]
+            got = (text_of(r) if "output" in r else r["content"][0]["text"]).strip('"')
+            check(got == "ab", "%s of %s: %s" % (field, path, got))
 
 
 def check_format(s):
@@ -248,6 +294,9 @@ def check_store(s):
     streamed = events(s, input="Hi", temperature=0, max_output_tokens=8, instructions="Be short.")[-1][1]["response"]
     c = s.post(PATH, input="And?", temperature=0, max_output_tokens=8, previous_response_id=streamed["id"])[1]
     check(text_of(c) == text_of(b), "after a stream")
+    alone = s.post(PATH, temperature=0, max_output_tokens=8, previous_response_id=a["id"])
+    check(alone[0] == 200 and alone[1]["usage"]["input_tokens"] < b["usage"]["input_tokens"], "without 'input': %s" % (alone,))
+    expect(s, 400, "input", max_output_tokens=8)
     check(s.ask("GET", PATH + "/" + a["id"]) == (200, a), "a stored response")
     check(s.ask("DELETE", PATH + "/" + a["id"]) == (200, {"id": a["id"], "object": "response", "deleted": True}), "deleted")
     check(s.ask("GET", PATH + "/" + a["id"])[0] == 404 and s.ask("DELETE", PATH + "/" + a["id"])[0] == 404, "no more")
@@ -321,7 +370,7 @@ def check_errors(s):
 
 def main():
     s = Server("--alias", "base")
-    for part in (check_whole, check_count, check_items, check_tools, check_custom_tools, check_reasoning, check_stream, check_format, check_errors, check_input_items, check_many_items, check_store):
+    for part in (check_whole, check_count, check_items, check_tools, check_custom_tools, check_reasoning, check_logprobs, check_stream, check_cut_off, check_fields, check_format, check_errors, check_input_items, check_many_items, check_store):
         try:
             part(s)
         except Exception as e:

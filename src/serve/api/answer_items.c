@@ -80,10 +80,27 @@ void af_items_call(af_choice *c, const af_tool_call *call)
     c->items.count++;
 }
 
+/* The log-probabilities of reasoning, and of marks between items, belong to no text. */
+static void drop_logprobs(af_choice *c)
+{
+    const af_generation *g = c->of;
+    const int64_t n = c->text.count;
+    const char *token = n ? af_tokenizer_token(g->api->tokenizer, c->text.ids[n - 1], NULL) : NULL;
+    const bool thinks =
+        c->reasoning.state == AF_REASONING_INSIDE || c->reasoning.state == AF_REASONING_AFTER;
+    const bool between = c->items.count && !c->items.open && c->parser && af_tool_marker(token);
+    if (!thinks && !between && !(g->channels && token && af_channels_mark(token)))
+        return;
+    c->logprobs.content.len = 0;
+    c->logprobs.tokens = 0;
+}
+
 void af_items_piece(af_choice *c)
 {
     add_reasoning(c);
     text_up_to(c, af_choice_has_parts(c) ? c->content.len : c->text.safe);
+    if (!c->done && c->of->logprobs)
+        drop_logprobs(c);
     if (!c->done)
         return;
     if (!c->items.open && c->items.count == 0 && c->of->form->item.never_empty)

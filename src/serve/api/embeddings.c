@@ -83,10 +83,16 @@ static void end(af_serve_task *t)
 /* Fields of other servers that would make other vectors. */
 static af_status refuse_others(const json_t *body, af_error *err)
 {
-    static const char cut[] = "truncate_prompt_tokens", length[] = "normalize";
+    static const char cut[] = "truncate_prompt_tokens", length[] = "normalize",
+                      kind[] = "embd_normalize"; /* llama-server's; 2: of length 1 */
     bool one = true;
+    const json_t *norm = af_value(body, kind);
     if (af_value(body, cut))
         return af_fail_subject(err, AF_EUNSUPPORTED, cut, "'%s' is not supported", cut);
+    if (norm && !(json_is_integer(norm) && json_integer_value(norm) == 2))
+        return af_fail_subject(err, AF_EUNSUPPORTED, kind,
+                               "'%s' other than 2 is not supported; vectors are always of length 1",
+                               kind);
     const af_status st = af_value_bool(body, length, &one, err);
     return st != AF_OK || one
                ? st

@@ -129,6 +129,7 @@ static bool on_token(void *user, const af_decoded *t)
     if (t->end == AF_DECODE_CANCELLED || t->end == AF_DECODE_ERROR || t->id < 0) {
         if (t->end == AF_DECODE_ERROR)
             fail_all(g, NULL, 500, "the model gave a value that is not a number, or no token fits");
+        g->cut_off |= !c->done;
         end_choice(c, "stop");
         return true;
     }

@@ -130,6 +130,7 @@ struct af_generation {
     int shown;           /* of these n, the most likely */
     af_choice *choice;   /* [prompts][n] */
     int choices, pending;
+    bool cut_off; /* a choice was cancelled or failed */
     af_sample_opts sample;
     int64_t max_tokens, min_tokens;
     double max_seconds;         /* from the first token on, once a line is complete; 0: no limit */

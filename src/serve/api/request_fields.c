@@ -219,6 +219,10 @@ static af_status read_counts(af_generation *g, const json_t *body, af_error *err
         AF_TRY(af_fail_subject(err, AF_EUNSUPPORTED, field,
                                "'best_of' above 'n' is not supported %s",
                                g->chat ? "in chats" : "with 'stream'"));
+    if (best_of > 1 && g->form->item.open)
+        AF_TRY(af_fail_subject(err, AF_EUNSUPPORTED, n > 1 ? "n" : field,
+                               "'%s' above 1 is not supported here: use chat completions",
+                               n > 1 ? "n" : field));
     g->n = (int)best_of;
     g->shown = (int)n;
 done:
@@ -304,31 +308,20 @@ done:
 
 void af_copy_fields(const json_t *body, json_t *chat)
 {
-    static const char *const same[] = {"model",
-                                       "stream",
-                                       "temperature",
-                                       "top_p",
-                                       "top_k",
-                                       "min_p",
-                                       "repeat_penalty",
-                                       "repetition_penalty",
-                                       "repeat_last_n",
-                                       "frequency_penalty",
-                                       "presence_penalty",
-                                       "seed",
-                                       "stop",
-                                       "stop_token_ids",
-                                       "logit_bias",
-                                       "allowed_token_ids",
-                                       "bad_words",
-                                       "ignore_eos",
-                                       "min_tokens",
-                                       "grammar",
-                                       "structured_outputs",
-                                       "parallel_tool_calls",
-                                       "reasoning_format",
-                                       "reasoning_effort",
-                                       "chat_template_kwargs"};
+    /* clang-format off */
+    static const char *const same[] = {
+        "model", "stream", "temperature", "top_p", "top_k", "min_p", "repeat_penalty",
+        "repetition_penalty", "repeat_last_n", "frequency_penalty", "presence_penalty", "seed",
+        "stop", "stop_token_ids", "logit_bias", "allowed_token_ids", "bad_words", "ignore_eos",
+        "min_tokens", "grammar", "structured_outputs", "parallel_tool_calls", "reasoning_format",
+        "reasoning_effort", "chat_template_kwargs", "n", "best_of", "skip_special_tokens",
+        "add_special_tokens", "json_schema", "guided_json", "guided_choice", "guided_grammar",
+        "guided_regex", "structural_tag", "documents", "continue_final_message",
+        "add_generation_prompt", "mirostat", "typical_p", "dry_multiplier", "xtc_probability",
+        "dynatemp_range", "top_n_sigma", "use_beam_search", "audio", "modalities",
+        "web_search_options", "truncate_prompt_tokens", "include_stop_str_in_output",
+        "logits_processors", "chat_template"};
+    /* clang-format on */
     for (size_t i = 0; i < AF_LEN(same); i++)
         if (af_value(body, same[i]))
             json_object_set(chat, same[i], json_object_get(body, same[i]));

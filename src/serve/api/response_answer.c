@@ -235,7 +235,9 @@ static void close_message(af_choice *c, const char *text, uint64_t n, bool whole
 {
     af_generation *g = c->of;
     af_response *r = g->response;
-    if (c->done) /* not before a call: those of the call belong to no message */
+    if (c->done && g->stream && c->logprobs.content.len)
+        add_text(c, "", 0); /* tokens without a text of their own, as the end */
+    if (c->done)            /* not before a call: those of the call belong to no message */
         take_logprobs(c, NULL);
     af_buf b = {0};
     if (g->stream) {
@@ -358,7 +360,7 @@ static void keep(af_generation *g, const af_buf *object)
 {
     af_response *r = g->response;
     af_buf items = {0};
-    if (!r->items || object->bad)
+    if (!r->items || object->bad || g->cut_off)
         return;
     af_buf_str(&items, r->items);
     const af_buf *output = &g->choice->items.output;

@@ -201,11 +201,11 @@ static af_status read_items(const af_api *a, const json_t *body, json_t *items, 
     else if (json_is_string(input))
         json_array_append_new(items, json_pack("{s:s, s:s, s:O}", "type", "message", "role", "user",
                                                "content", input));
-    else
+    else if (input)
         AF_TRY(af_fail_subject(&f->err, AF_EUSAGE, "input",
                                "'input' is not a text or a list of items"));
     if (json_array_size(items) == 0)
-        AF_TRY(af_fail_subject(&f->err, AF_EUSAGE, "input", "'input' is empty"));
+        AF_TRY(af_fail_subject(&f->err, AF_EUSAGE, "input", "'input' is empty or absent"));
 done:
     return st;
 }

@@ -135,10 +135,15 @@ af_status af_model_eval_answers(af_model *m, const char *path, const af_answers_
     AF_TRY(af_model_tokenizer(m, &j.tokenizer, err));
     AF_TRY(af_eval_data_open(&store, &counts, m, path, &o->data, false, AF_EXCESS_DROP, &mem, err));
     AF_TRY(take_records(&j, err));
+    if (j.count == 0 && counts.dropped)
+        AF_TRY(af_fail(err, AF_EUSAGE,
+                       "of the records of '%s', %" PRId64 " are longer than %" PRId64
+                       " tokens (sequence_len), and no other has a prompt and an answer to it",
+                       path, counts.dropped, o->data.sequence_len ? o->data.sequence_len : 2048));
     if (j.count == 0)
         AF_TRY(af_fail(err, AF_EUSAGE,
                        "none of the %" PRId64 " records of '%s' has a prompt and an answer to it",
-                       counts.records + counts.dropped, path));
+                       counts.records, path));
     AF_TRY(answer_all(&j, &r, err));
     r.exact_match /= (double)j.count;
     r.left_out = store.records - j.count + counts.dropped;
