@@ -169,14 +169,14 @@ static af_status declare(af_safetensors_writer *w, const turn *t, const af_store
     int64_t dim[2];
     const bool magnitude = which == 'm';
     turned_sizes(t, x, which, dim);
+    const int64_t row = dim[0] * dim[1];
     if (magnitude)
         snprintf(name, sizeof name, t->mlx ? "%s.m" : PEFT_PREFIX "%s.lora_magnitude_vector",
                  module);
     else
         snprintf(name, sizeof name, t->mlx ? "%s.lora_%c" : PEFT_PREFIX "%s.lora_%c.weight", module,
                  t->mlx ? which : which - 32);
-    return af_safetensors_writer_add(w, name, AF_DTYPE_F32,
-                                     magnitude ? (int64_t[]){dim[0] * dim[1]} : dim,
+    return af_safetensors_writer_add(w, name, AF_DTYPE_F32, magnitude ? &row : dim,
                                      magnitude ? 1 : 2, err);
 }
 
