@@ -22,10 +22,16 @@ static bool bnb_type(af_dtype *out, const char *type)
 
 typedef struct imatrix_source {
     af_imatrix matrix;
-    const char *model;
+    const char *model, *out;
     const af_quantize_opts *o;
     af_output kept; /* imatrix_out */
 } imatrix_source;
+
+/* Of files that need not exist: one name, or two of one file. */
+static bool is_one_file(const char *a, const char *b)
+{
+    return strcmp(a, b) == 0 || af_path_same(a, b);
+}
 
 /* Refuses what cannot be, before anything is computed. */
 static af_status open_imatrix(imatrix_source *s, af_error *err)
@@ -46,6 +52,8 @@ static af_status open_imatrix(imatrix_source *s, af_error *err)
     }
     if (!o->imatrix_out)
         return AF_OK;
+    if (is_one_file(s->out, o->imatrix_out))
+        return af_fail(err, AF_EUSAGE, "model and importance matrix have one output, '%s'", s->out);
     const af_status st = af_output_check(
         o->imatrix_out, (const char *const[]){s->model, o->adapter, o->imatrix, o->imatrix_data}, 4,
         err);
@@ -77,24 +85,16 @@ done:
     return st;
 }
 
-/* Of files that need not exist: one name, or two of one file. */
-static bool is_one_file(const char *a, const char *b)
-{
-    return strcmp(a, b) == 0 || af_path_same(a, b);
-}
-
 static af_status to_gguf(af_convert_report **report, af_model_reader *in, const char *out,
                          af_mix mix, const af_quantize_opts *o, af_error *err)
 {
     af_status st = AF_OK;
-    imatrix_source from = {.model = in->path, .o = o};
+    imatrix_source from = {.model = in->path, .out = out, .o = o};
     af_output f = {0};
     af_convert_report *r = NULL;
     char *file = NULL;
     AF_TRY(af_output_check(
         out, (const char *const[]){in->path, o->adapter, o->imatrix, o->imatrix_data}, 4, err));
-    if (o->imatrix_out && is_one_file(out, o->imatrix_out))
-        return af_fail(err, AF_EUSAGE, "model and importance matrix have one output, '%s'", out);
     AF_TRY(af_output_open_file(&f, out, NULL, o->force, err));
     file = af_output_file(&f);
     if (!file)
