@@ -1,5 +1,6 @@
 /* dataset_info.c - a dataset by its name in LLaMA-Factory's dataset_info.json. */
 #include "base/file.h"
+#include "base/word.h"
 #include "data/shape/data_source.h"
 #include "format/text/json_text.h"
 
@@ -24,6 +25,22 @@ static const char *text_of(const info_entry *e, const json_t *o, const char *key
     const char *copy = v ? af_arena_strdup(e->mem, v) : NULL;
     *bad |= v && !copy;
     return copy;
+}
+
+/* Every name of an object that has a value is known. */
+static af_status check_names(const info_entry *e, const json_t *o, const char *what,
+                             const char *known)
+{
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)o, key, v)
+    {
+        if (!json_is_null(v) && !af_word_listed(key, known))
+            return af_fail(e->err, AF_EUSAGE,
+                           "%s: dataset '%s' has %s '%.40s', which is not one of: %s", e->file,
+                           e->name, what, key, known);
+    }
+    return AF_OK;
 }
 
 /* What is not listed in `columns` is absent: a field without a name. */
@@ -52,21 +69,10 @@ static af_status read_columns(const info_entry *e, af_data_source *s)
         *columns[i].field = name ? name : "";
     }
     s->field.conversations = s->field.messages;
-    const char *key;
-    json_t *v;
-    json_object_foreach((json_t *)c, key, v)
-    {
-        size_t i = 0;
-        while (i < AF_LEN(columns) && strcmp(columns[i].key, key) != 0)
-            i++;
-        if (i == AF_LEN(columns) && !json_is_null(v))
-            return af_fail(e->err, AF_EUSAGE,
-                           "%s: dataset '%s' has a column '%.40s', which is not one of prompt, "
-                           "query, response, history, system, tools, messages, chosen, rejected, "
-                           "kto_tag, images, videos, audios",
-                           e->file, e->name, key);
-    }
-    return bad ? af_fail_nomem(e->err, e->name, 0) : AF_OK;
+    return bad ? af_fail_nomem(e->err, e->name, 0)
+               : check_names(e, c, "a column",
+                             "prompt query response history system tools messages chosen rejected "
+                             "kto_tag images videos audios");
 }
 
 /* Names of role and content, and of the roles. */
@@ -92,21 +98,10 @@ static af_status read_tags(const info_entry *e, af_data_source *s)
             s->role_names[s->role_name_count++] =
                 (af_role_name){name ? name : tags[i][1], tags[i][2]};
     }
-    const char *key;
-    json_t *v;
-    json_object_foreach((json_t *)t, key, v)
-    {
-        size_t i = 0;
-        while (i < AF_LEN(tags) && strcmp(tags[i][0], key) != 0)
-            i++;
-        if (i == AF_LEN(tags) && strcmp(key, "role_tag") != 0 && strcmp(key, "content_tag") != 0)
-            return af_fail(e->err, AF_EUSAGE,
-                           "%s: dataset '%s' has a tag '%.40s', which is not one of role_tag, "
-                           "content_tag, user_tag, assistant_tag, observation_tag, function_tag, "
-                           "system_tag",
-                           e->file, e->name, key);
-    }
-    return bad ? af_fail_nomem(e->err, e->name, 0) : AF_OK;
+    return bad ? af_fail_nomem(e->err, e->name, 0)
+               : check_names(e, t, "a tag",
+                             "role_tag content_tag user_tag assistant_tag observation_tag "
+                             "function_tag system_tag");
 }
 
 static af_status read_shape(const info_entry *e, af_data_source *s)

@@ -435,7 +435,7 @@ static void finish_projected(af_run_config *r)
         r->galore_gap = 50;
 }
 
-/* What GreedyLR of transformers has where nothing is said. */
+/* The defaults of transformers' GreedyLR. */
 static void finish_greedy(af_run_config *r)
 {
     if (strcmp(r->lr_scheduler, "greedy") != 0)
